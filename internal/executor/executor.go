@@ -1,0 +1,125 @@
+// Package executor is the contract between the worker and whatever runs an
+// attempt of an execution: a process, a Go function, later a pod.
+//
+// # What the worker promises
+//
+// Run is called once per attempt, while the worker holds the lease of that
+// attempt. The context ends when the attempt must stop, and context.Cause tells
+// why: ErrCancelled, ErrRunLimit, ErrLeaseLost or ErrShutdown.
+//
+// # What an executor promises
+//
+// When Run returns, nothing of the attempt is left running. The executor itself
+// makes sure that nothing runs past Lease.Deadline, even when the worker is
+// stopped or killed: that is the fence that keeps two attempts of one execution
+// from running at the same time. Output is handed over in order per stream.
+package executor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+)
+
+// Causes for which the context of Run ends.
+var (
+	// ErrCancelled: somebody asked for the execution to be cancelled.
+	ErrCancelled = errors.New("execution cancelled")
+	// ErrRunLimit: the run time limit of the execution has passed.
+	ErrRunLimit = errors.New("run time limit exceeded")
+	// ErrLeaseLost: the lease ended or was taken over; the result will not count.
+	ErrLeaseLost = errors.New("lease lost")
+	// ErrShutdown: the worker stops and hands the attempt back.
+	ErrShutdown = errors.New("worker shutting down")
+)
+
+// Outcome is how an attempt ended.
+type Outcome string
+
+// The outcomes.
+const (
+	Completed Outcome = "completed" // exit code 0, or the function returned nil
+	Failed    Outcome = "failed"    // any other end of its own
+	TimedOut  Outcome = "timed_out" // stopped for ErrRunLimit
+	Cancelled Outcome = "cancelled" // stopped for ErrCancelled
+	Abandoned Outcome = "abandoned" // stopped for ErrLeaseLost or ErrShutdown: no result to report
+)
+
+// Stream names one of the two output streams.
+type Stream string
+
+// The streams.
+const (
+	Stdout Stream = "stdout"
+	Stderr Stream = "stderr"
+)
+
+// Task is one attempt of one execution.
+type Task struct {
+	ExecutionID string
+	// Attempt counts from 1 and is the fencing token of the lease.
+	Attempt int
+	// Spec is the executor's own part of the request.
+	Spec json.RawMessage
+	// MaxOutputBytes is how much of each stream is kept; what goes beyond is
+	// counted and dropped.
+	MaxOutputBytes int64
+}
+
+// Lease is the time for which an attempt may run, as the worker knows it.
+type Lease interface {
+	// Deadline is the moment (with a monotonic clock reading) at which nothing of
+	// the attempt may run any more. It already contains the safety margin, and it
+	// moves forward with each successful heartbeat.
+	Deadline() time.Time
+	// Extended returns a channel that is closed when Deadline has moved since the
+	// call.
+	Extended() <-chan struct{}
+}
+
+// Sink takes the output of an attempt. Calls do not overlap. The executor may
+// reuse p after the call. An error is a reason to stop capturing, not to stop
+// the attempt.
+type Sink interface {
+	Write(stream Stream, p []byte) error
+}
+
+// StreamSummary says how much a stream produced and how much was kept.
+type StreamSummary struct {
+	Bytes     int64 `json:"bytes"`      // produced by the attempt
+	KeptBytes int64 `json:"kept_bytes"` // handed to the Sink
+	Truncated bool  `json:"truncated"`
+}
+
+// Result is how an attempt ended, in the words that the status events carry.
+type Result struct {
+	Outcome Outcome
+	// ExitCode is set when a process exited by itself.
+	ExitCode *int
+	// Signal names the signal that ended the process ("SIGKILL"), if one did.
+	Signal string
+	// Reason is a stable code in snake_case, empty when Completed: "exit_code",
+	// "signal", "run_limit", "cancelled", "start_failed", "invalid_spec",
+	// "unknown_function", "function_error", "function_panic", "lease_lost",
+	// "shutdown", "executor_error".
+	Reason string
+	// Message says in words what happened, for people.
+	Message string
+	// Retryable is false when another attempt cannot end otherwise (a program
+	// that does not exist, an invalid spec).
+	Retryable bool
+	// Value is what a function returned, as JSON; nil for a process.
+	Value          json.RawMessage
+	Stdout, Stderr StreamSummary
+}
+
+// Executor runs attempts. An implementation is safe for concurrent use.
+type Executor interface {
+	// Name is the value of the request's "executor" field that selects it.
+	Name() string
+	// Run runs one attempt to its end. The error is for faults of the executor
+	// itself (no file descriptors left); the worker reports it as a retryable
+	// failure with the reason "executor_error".
+	Run(ctx context.Context, task Task, lease Lease, sink Sink) (Result, error)
+}
