@@ -1,0 +1,111 @@
+package execution
+
+import (
+	"time"
+
+	"github.com/millrace/millrace/topics"
+)
+
+// Queue puts a requested execution into the admission queue: its first attempt
+// may be admitted from now on, or from not_before.
+func (e *Execution) Queue(now time.Time, p Policy) error {
+	if err := e.require(topics.ExecutionQueued{}); err != nil {
+		return err
+	}
+	e.Attempt = 1
+	e.QueuedAt = now
+	e.ReadyAt = now
+	if nb := e.Request.NotBefore; nb != nil && nb.After(now) {
+		e.ReadyAt = *nb
+	}
+	e.rank(p)
+	e.record(now, topics.ExecutionQueued{
+		ExecutionID: e.ID, Attempt: e.Attempt, ResourceClass: e.Request.ResourceClass,
+		Priority: e.Request.Priority, ReadyAt: e.ReadyAt,
+	})
+	return nil
+}
+
+// rank places the execution in the admission queue. Age is part of the key
+// itself, so an index serves the order and nothing has to be recomputed while
+// the execution waits.
+func (e *Execution) rank(p Policy) {
+	e.Rank = e.ReadyAt.Add(-time.Duration(e.Request.Priority-1) * p.AgeingStep)
+	e.DueAt = earliest(e.queueDeadline(), e.totalDeadline())
+}
+
+// Reject refuses a requested or queued execution for good. The reason is a
+// stable code; retryAfter, when positive, tells the submitter when the same
+// request may be accepted.
+func (e *Execution) Reject(now time.Time, reason, message string, retryAfter time.Duration) error {
+	ev := topics.ExecutionRejected{
+		ExecutionID: e.ID, Reason: reason, Message: message, RetryAfter: topics.Duration(retryAfter),
+	}
+	if err := e.require(ev); err != nil {
+		return err
+	}
+	e.finish(now, Result{Reason: reason, Message: message})
+	e.record(now, ev)
+	return nil
+}
+
+// Schedule admits a queued execution: from here on it holds capacity, and its
+// task record is on the way to the workers. It returns that task.
+func (e *Execution) Schedule(now time.Time, admitter string, p Policy) (topics.ExecutionTask, error) {
+	if err := e.require(topics.ExecutionScheduled{}); err != nil {
+		return topics.ExecutionTask{}, err
+	}
+	e.ScheduledAt = now
+	e.DueAt = earliest(e.startDeadline(p), e.totalDeadline())
+	e.record(now, topics.ExecutionScheduled{
+		ExecutionID: e.ID, Attempt: e.Attempt, ResourceClass: e.Request.ResourceClass, Admitter: admitter,
+		WaitedMillis: max(now.Sub(e.ReadyAt).Milliseconds(), 0),
+	})
+	task := topics.ExecutionTask{ExecutionID: e.ID, Attempt: e.Attempt, Request: e.Request, ScheduledAt: now}
+	return task, nil
+}
+
+// requeue sends the execution back to the queue for its next attempt.
+func (e *Execution) requeue(now time.Time, cause string, failure *topics.Failure, wait time.Duration, p Policy) {
+	e.Attempt++
+	e.ReadyAt = now.Add(wait)
+	e.QueuedAt = now
+	e.LeaseExpiresAt = time.Time{}
+	e.ScheduledAt = time.Time{}
+	e.StartedAt = time.Time{}
+	e.rank(p)
+	e.record(now, topics.ExecutionRequeued{
+		ExecutionID: e.ID, Attempt: e.Attempt, Cause: cause, Failure: failure, ReadyAt: e.ReadyAt,
+	})
+}
+
+// RequestCancel asks for the execution to stop. One that does not run yet is
+// cancelled at once; a running one is marked, and its worker stops it. Asking
+// again changes nothing and is no error; asking after the end is ErrTerminal.
+func (e *Execution) RequestCancel(now time.Time, by, reason string) error {
+	if e.State.Terminal() {
+		return e.require(topics.ExecutionCancelled{})
+	}
+	if e.State != Running {
+		e.finish(now, Result{Reason: "cancelled", Message: reason})
+		e.Cancel = &CancelRequest{By: by, Reason: reason, At: now}
+		e.record(now, topics.ExecutionCancelled{
+			ExecutionID: e.ID, Attempt: e.Attempt, By: by, Reason: reason, FinishedAt: now,
+		})
+		return nil
+	}
+	if e.Cancel != nil {
+		return nil
+	}
+	e.Cancel = &CancelRequest{By: by, Reason: reason, At: now}
+	e.record(now, topics.ExecutionCancelRequested{ExecutionID: e.ID, Attempt: e.Attempt, By: by, Reason: reason})
+	return nil
+}
+
+// finish fills the fields that every terminal state shares.
+func (e *Execution) finish(now time.Time, r Result) {
+	e.FinishedAt = now
+	e.LeaseExpiresAt = time.Time{}
+	e.DueAt = time.Time{}
+	e.Result = &r
+}

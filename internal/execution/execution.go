@@ -1,0 +1,209 @@
+package execution
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/millrace/millrace/topics"
+)
+
+// Errors of commands. The servers map them to their codes in one table.
+var (
+	// ErrIllegal: the command does not fit the state that the execution is in.
+	ErrIllegal = errors.New("transition not allowed")
+	// ErrStaleAttempt: the caller speaks for an attempt that is no longer the
+	// current one, or for a lease that another worker holds.
+	ErrStaleAttempt = errors.New("attempt is no longer current")
+	// ErrTerminal: the execution has ended.
+	ErrTerminal = errors.New("execution has ended")
+)
+
+// Execution is one requested run. The zero value is not useful: New makes one,
+// the store loads the others.
+type Execution struct {
+	ID      string
+	Request topics.Request
+	State   State
+	// Version is the number of events recorded so far.
+	Version int64
+	// Attempt counts from 1 (0 before the first queueing) and is the fencing token
+	// of the lease: whoever reports for another attempt is refused.
+	Attempt int
+	// Failures counts the attempts that ended badly by themselves: what the retry
+	// policy limits. An attempt lost with its worker is not among them.
+	Failures int
+	// Deliveries counts the attempts whose lease ran out: the sign of work that
+	// takes its worker down.
+	Deliveries int
+	// ReadyAt is when the execution may be admitted at the earliest.
+	ReadyAt time.Time
+	// Rank is the place in the admission queue, lowest first: the time of
+	// queueing moved forward by priority, so that age always wins in the end.
+	Rank time.Time
+	// DueAt is when the sweeper has to look next: a limit or a lease ends then.
+	// Zero when nothing is due.
+	DueAt time.Time
+
+	RequestedAt time.Time
+	QueuedAt    time.Time
+	ScheduledAt time.Time
+	StartedAt   time.Time
+	FinishedAt  time.Time
+
+	// Worker and LeaseExpiresAt describe the lease while RUNNING; Worker stays
+	// afterwards as the last one that ran it.
+	Worker         string
+	LeaseExpiresAt time.Time
+
+	// Cancel is set once a cancel was asked for.
+	Cancel *CancelRequest
+	// Result is set in terminal states.
+	Result *Result
+
+	events []Recorded
+}
+
+// CancelRequest says who asked to cancel and why.
+type CancelRequest struct {
+	By     string    `json:"by"`
+	Reason string    `json:"reason,omitempty"`
+	At     time.Time `json:"at"`
+}
+
+// Result is how an execution ended.
+type Result struct {
+	// Reason is a stable code; empty when COMPLETED.
+	Reason  string `json:"reason,omitempty"`
+	Message string `json:"message,omitempty"`
+	// Limit names the limit that passed when TIMED_OUT: queue, start, run, total.
+	Limit    string               `json:"limit,omitempty"`
+	ExitCode *int                 `json:"exit_code,omitempty"`
+	Signal   string               `json:"signal,omitempty"`
+	Value    json.RawMessage      `json:"value,omitempty"`
+	Stdout   topics.StreamSummary `json:"stdout,omitzero"`
+	Stderr   topics.StreamSummary `json:"stderr,omitzero"`
+}
+
+// Recorded is an event that a command recorded, with the version it brought the
+// execution to.
+type Recorded struct {
+	Event    topics.Event
+	Sequence int64
+	// At is the time of the fact.
+	At time.Time
+}
+
+// Policy holds the settings of the platform that commands need.
+type Policy struct {
+	// AgeingStep is how much waiting time one band of priority is worth: an
+	// execution of priority p is ranked as if it had been queued (p-1) steps
+	// earlier. So nothing waits behind a stream of more urgent ones for longer
+	// than four steps. Default 30 s.
+	AgeingStep time.Duration
+	// StartLimit is how long a scheduled execution may wait for a worker before
+	// it goes back to the queue, where the request sets none. Default 1 m.
+	StartLimit time.Duration
+	// MaxDeliveries is after how many expired leases an execution is quarantined.
+	// Default 5.
+	MaxDeliveries int
+	// LeaseRetryBackoff is how long an execution waits after an expired lease.
+	// Default 1 s.
+	LeaseRetryBackoff time.Duration
+}
+
+// DefaultPolicy returns the defaults of Policy.
+func DefaultPolicy() Policy {
+	return Policy{
+		AgeingStep:        30 * time.Second,
+		StartLimit:        time.Minute,
+		MaxDeliveries:     5,
+		LeaseRetryBackoff: time.Second,
+	}
+}
+
+// New records a request. The request must have been normalized (Normalize).
+func New(id string, req topics.Request, now time.Time) *Execution {
+	e := &Execution{ID: id, Request: req, RequestedAt: now}
+	e.record(now, topics.ExecutionRequested{ExecutionID: id, Request: req, RequestedAt: now})
+	e.DueAt = earliest(e.queueDeadline(), e.totalDeadline())
+	return e
+}
+
+// TakeEvents returns the events recorded since the last call and forgets them.
+func (e *Execution) TakeEvents() []Recorded {
+	events := e.events
+	e.events = nil
+	return events
+}
+
+// record moves the state machine by the event and remembers it. Commands check
+// first and record after, so an illegal step here is a bug of the command.
+func (e *Execution) record(now time.Time, ev topics.Event) {
+	if to, changes := StateAfter(ev.EventType()); changes {
+		if _, legal := next(e.State, ev.EventType()); !legal {
+			panic(fmt.Sprintf("execution: recorded %s in state %q", ev.EventType(), e.State))
+		}
+		e.State = to
+	}
+	e.Version++
+	e.events = append(e.events, Recorded{Event: ev, Sequence: e.Version, At: now})
+}
+
+// require returns an error unless the event is legal in the current state.
+func (e *Execution) require(ev topics.Event) error {
+	if _, legal := next(e.State, ev.EventType()); legal {
+		return nil
+	}
+	if e.State.Terminal() {
+		return fmt.Errorf("execution %s is %s: %w", e.ID, e.State, ErrTerminal)
+	}
+	return fmt.Errorf("execution %s is %s, %s does not apply: %w", e.ID, e.State, ev.EventType(), ErrIllegal)
+}
+
+// Slots returns how much capacity the execution takes while scheduled or
+// running.
+func (e *Execution) Slots() int { return max(e.Request.Requirements.Slots, 1) }
+
+func (e *Execution) queueDeadline() time.Time {
+	return deadline(e.RequestedAt, e.Request.Limits.Queue)
+}
+
+func (e *Execution) totalDeadline() time.Time {
+	return deadline(e.RequestedAt, e.Request.Limits.Total)
+}
+
+func (e *Execution) startDeadline(p Policy) time.Time {
+	if limit := e.Request.Limits.Start; limit > 0 {
+		return deadline(e.ScheduledAt, limit)
+	}
+	return e.ScheduledAt.Add(p.StartLimit)
+}
+
+// RunDeadline returns when the current attempt must have ended by the request's
+// run and total limits, or the zero time.
+func (e *Execution) RunDeadline() time.Time {
+	return earliest(deadline(e.StartedAt, e.Request.Limits.Run), e.totalDeadline())
+}
+
+// deadline returns from plus limit, or the zero time where there is no limit.
+func deadline(from time.Time, limit topics.Duration) time.Time {
+	if limit <= 0 {
+		return time.Time{}
+	}
+	return from.Add(time.Duration(limit))
+}
+
+// earliest returns the earliest of the times that are not zero.
+func earliest(times ...time.Time) time.Time {
+	var first time.Time
+	for _, t := range times {
+		if !t.IsZero() && (first.IsZero() || t.Before(first)) {
+			first = t
+		}
+	}
+	return first
+}
+
+func passed(now, at time.Time) bool { return !at.IsZero() && !now.Before(at) }

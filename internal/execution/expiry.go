@@ -1,0 +1,94 @@
+package execution
+
+import (
+	"time"
+
+	"github.com/millrace/millrace/topics"
+)
+
+// Expire applies whatever is due at now: a limit that has passed or a lease that
+// has run out. It reports whether anything changed.
+func (e *Execution) Expire(now time.Time, p Policy) bool {
+	switch e.State {
+	case Requested, Queued:
+		return e.expireWaiting(now)
+	case Scheduled:
+		return e.expireScheduled(now, p)
+	case Running:
+		return e.expireLease(now, p)
+	default:
+		return false
+	}
+}
+
+func (e *Execution) expireWaiting(now time.Time) bool {
+	switch {
+	case passed(now, e.totalDeadline()):
+		e.timeOut(now, "total", "the total time limit passed while the execution waited in the queue")
+	case passed(now, e.queueDeadline()):
+		e.timeOut(now, "queue", "the execution was not admitted within its queue limit")
+	default:
+		return false
+	}
+	return true
+}
+
+func (e *Execution) expireScheduled(now time.Time, p Policy) bool {
+	switch {
+	case passed(now, e.totalDeadline()):
+		e.timeOut(now, "total", "the total time limit passed before a worker took the execution")
+	case passed(now, e.startDeadline(p)):
+		e.requeue(now, "start_limit", &topics.Failure{
+			Reason: "start_limit", Message: "no worker took the execution within its start limit", Retryable: true,
+		}, 0, p)
+	default:
+		return false
+	}
+	return true
+}
+
+// expireLease handles a worker that was not heard of until its lease ran out.
+// Its runner has killed the attempt by then (see package executor), so another
+// attempt may start. A lost worker is not the execution's failure, so it costs no
+// attempt of the retry policy, but it is counted: work that takes its workers
+// down again and again is quarantined.
+func (e *Execution) expireLease(now time.Time, p Policy) bool {
+	if !passed(now, e.LeaseExpiresAt) {
+		return false
+	}
+	e.Deliveries++
+	worker := e.Worker
+	e.record(now, topics.ExecutionLeaseExpired{
+		ExecutionID: e.ID, Attempt: e.Attempt, Worker: worker, Deliveries: e.Deliveries,
+	})
+	switch {
+	case e.Cancel != nil:
+		e.finishCancelled(now, topics.StreamSummary{}, topics.StreamSummary{})
+	case passed(now, e.totalDeadline()):
+		e.timeOut(now, "total", "the total time limit passed and the worker was lost")
+	case e.Deliveries >= p.MaxDeliveries:
+		message := "the lease of this execution ran out too often: it may be what takes its workers down"
+		e.finish(now, Result{Reason: "quarantined", Message: message})
+		e.record(now, topics.ExecutionQuarantined{
+			ExecutionID: e.ID, Attempt: e.Attempt, Deliveries: e.Deliveries, Message: message,
+		})
+	default:
+		e.requeue(now, "lease_expired", &topics.Failure{
+			Reason: "lease_expired", Message: "worker " + worker + " stopped renewing its lease", Retryable: true,
+		}, p.LeaseRetryBackoff, p)
+	}
+	return true
+}
+
+func (e *Execution) timeOut(now time.Time, limit, message string) {
+	failure := topics.Failure{Reason: limit + "_limit", Message: message}
+	ev := topics.ExecutionTimedOut{
+		ExecutionID: e.ID, Attempt: e.Attempt, Failure: failure, Limit: limit, FinishedAt: now,
+	}
+	if !e.StartedAt.IsZero() {
+		started := e.StartedAt
+		ev.Worker, ev.StartedAt, ev.DurationMillis = e.Worker, &started, now.Sub(started).Milliseconds()
+	}
+	e.finish(now, Result{Reason: failure.Reason, Message: message, Limit: limit})
+	e.record(now, ev)
+}

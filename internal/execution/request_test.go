@@ -1,0 +1,72 @@
+package execution_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/millrace/millrace/internal/execution"
+	"github.com/millrace/millrace/topics"
+)
+
+func TestNormalizeFillsInDefaults(t *testing.T) {
+	t.Parallel()
+	req := request(t)
+	assert.Equal(t, "default", req.Tenant)
+	assert.Equal(t, 3, req.Priority)
+	assert.Equal(t, "default", req.ResourceClass)
+	assert.Equal(t, 1, req.Requirements.Slots)
+	assert.Equal(t, 1, req.Retry.MaxAttempts)
+	assert.Equal(t, topics.Duration(time.Hour), req.Limits.Run)
+}
+
+func TestNormalizeNamesEveryFault(t *testing.T) {
+	t.Parallel()
+	farAhead := start.AddDate(2, 0, 0)
+	for name, tc := range map[string]struct {
+		change  func(*topics.Request)
+		pointer string
+		code    string
+	}{
+		"no executor":      {func(r *topics.Request) { r.Executor = "" }, "/executor", "required"},
+		"unknown executor": {func(r *topics.Request) { r.Executor = "magic" }, "/executor", "unknown_executor"},
+		"no command":       {func(r *topics.Request) { r.Spec = json.RawMessage(`{}`) }, "/spec/command", "required"},
+		"spec not json":    {func(r *topics.Request) { r.Spec = json.RawMessage(`{`) }, "/spec", "malformed"},
+		"no spec":          {func(r *topics.Request) { r.Spec = nil }, "/spec", "required"},
+		"priority":         {func(r *topics.Request) { r.Priority = 9 }, "/priority", "out_of_range"},
+		"negative slots":   {func(r *topics.Request) { r.Requirements.Slots = -1 }, "/requirements/slots", "out_of_range"},
+		"absurd memory":    {func(r *topics.Request) { r.Requirements.MemoryBytes = 1 << 60 }, "/requirements/memory_bytes", "out_of_range"},
+		"absurd limit":     {func(r *topics.Request) { r.Limits.Run = topics.Duration(1 << 62) }, "/limits/run", "out_of_range"},
+		"negative limit":   {func(r *topics.Request) { r.Limits.Total = -1 }, "/limits/total", "out_of_range"},
+		"attempts":         {func(r *topics.Request) { r.Retry.MaxAttempts = 1000 }, "/retry/max_attempts", "out_of_range"},
+		"jitter":           {func(r *topics.Request) { r.Retry.Jitter = 2 }, "/retry/jitter", "out_of_range"},
+		"not before":       {func(r *topics.Request) { r.NotBefore = &farAhead }, "/not_before", "out_of_range"},
+		"label":            {func(r *topics.Request) { r.Labels = map[string]string{"a/b~": "x\x00"} }, "/labels/a~1b~0", "invalid"},
+		"user":             {func(r *topics.Request) { r.User = strings.Repeat("u", 200) }, "/user", "too_long"},
+		"key not utf-8":    {func(r *topics.Request) { r.ConcurrencyKey = "\xff" }, "/concurrency_key", "invalid"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			req := topics.Request{Executor: "process", Spec: json.RawMessage(`{"command":["true"]}`)}
+			tc.change(&req)
+			err := execution.Normalize(&req, start)
+			var invalid *execution.InvalidError
+			require.ErrorAs(t, err, &invalid)
+			require.Len(t, invalid.Fields, 1, "%v", err)
+			assert.Equal(t, tc.pointer, invalid.Fields[0].Pointer)
+			assert.Equal(t, tc.code, invalid.Fields[0].Code)
+			assert.NotEmpty(t, invalid.Fields[0].Message)
+		})
+	}
+	t.Run("several at once", func(t *testing.T) {
+		t.Parallel()
+		req := topics.Request{Priority: -1, Retry: topics.Retry{MaxAttempts: -1}}
+		var invalid *execution.InvalidError
+		require.ErrorAs(t, execution.Normalize(&req, start), &invalid)
+		assert.Len(t, invalid.Fields, 3)
+	})
+}

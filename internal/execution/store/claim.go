@@ -1,0 +1,222 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/millrace/millrace/internal/execution"
+	"github.com/millrace/millrace/internal/executor"
+)
+
+// Ref names one attempt of one execution.
+type Ref struct {
+	ID      string
+	Attempt int
+}
+
+// Claim asks for scheduled executions.
+type Claim struct {
+	Worker    string
+	Classes   []string
+	Executors []string
+	// Lease is how long the worker may run them before it has to renew.
+	Lease time.Duration
+	// Refs, when set, limits the claim to these attempts, for which the worker has
+	// room.
+	Refs []Ref
+	// Slots, without Refs, is how many slots the worker has free: the most urgent
+	// executions that fit are taken.
+	Slots int
+}
+
+// Claim leases scheduled executions to a worker and records that they started.
+// What another worker is claiming at the same moment is skipped, never waited
+// for. It returns the executions as they stand under the new lease.
+func (s *Store) Claim(ctx context.Context, c Claim) ([]*execution.Execution, error) {
+	var claimed []*execution.Execution
+	err := s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		claimed = nil
+		candidates, err := claimable(ctx, tx, c)
+		if err != nil {
+			return err
+		}
+		change := &change{}
+		for _, l := range candidates {
+			if err := l.Start(l.now, c.Worker, l.Attempt, c.Lease); err != nil {
+				return err
+			}
+			change.touch(l.Execution)
+		}
+		claimed = change.executions
+		return change.save(ctx, tx)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("claim: %w", err)
+	}
+	return claimed, nil
+}
+
+func claimable(ctx context.Context, tx pgx.Tx, c Claim) ([]loaded, error) {
+	if len(c.Refs) > 0 {
+		ids, attempts := split(c.Refs)
+		return load(ctx, tx, `SELECT `+columns+` FROM executions
+			WHERE (id, attempt) IN (SELECT * FROM unnest($1::text[]::uuid[], $2::integer[]))
+			  AND state = 'SCHEDULED' AND resource_class = ANY($3) AND executor = ANY($4)
+			ORDER BY id FOR UPDATE SKIP LOCKED`,
+			ids, attempts, c.Classes, c.Executors)
+	}
+	var taken []loaded
+	free := c.Slots
+	for _, class := range c.Classes {
+		found, err := load(ctx, tx, `SELECT `+columns+` FROM executions
+			WHERE state = 'SCHEDULED' AND resource_class = $1 AND executor = ANY($2) AND slots <= $3
+			ORDER BY rank, id LIMIT $3 FOR UPDATE SKIP LOCKED`, class, c.Executors, free)
+		if err != nil {
+			return nil, err
+		}
+		for _, l := range found {
+			if l.Slots() <= free {
+				free -= l.Slots()
+				taken = append(taken, l)
+			}
+		}
+		if free == 0 {
+			break
+		}
+	}
+	return taken, nil
+}
+
+func split(refs []Ref) (ids []string, attempts []int) {
+	for _, r := range refs {
+		ids, attempts = append(ids, r.ID), append(attempts, r.Attempt)
+	}
+	return ids, attempts
+}
+
+// Beat is what a heartbeat brought back for one attempt.
+type Beat struct {
+	Ref
+	// Cancel is true when somebody asked for the execution to stop.
+	Cancel bool
+}
+
+// Heartbeat renews the leases of a worker by another lease from now. An attempt
+// that is missing from the answer is not the worker's any more.
+func (s *Store) Heartbeat(ctx context.Context, worker string, refs []Ref, lease time.Duration) ([]Beat, error) {
+	ids, attempts := split(refs)
+	// No event and no new version: a renewal changes no fact about the execution.
+	rows, err := s.pool.Query(ctx, `
+		UPDATE executions e SET
+			lease_expires_at = clock_timestamp() + $4::interval,
+			due_at = clock_timestamp() + $4::interval
+		FROM unnest($2::text[]::uuid[], $3::integer[]) AS held(id, attempt)
+		WHERE e.id = held.id AND e.attempt = held.attempt AND e.state = 'RUNNING' AND e.worker = $1
+		RETURNING e.id::text, e.attempt, e.cancel IS NOT NULL`, worker, ids, attempts, lease)
+	if err != nil {
+		return nil, fmt.Errorf("heartbeat: %w", err)
+	}
+	beats, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (Beat, error) {
+		var b Beat
+		return b, row.Scan(&b.ID, &b.Attempt, &b.Cancel)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("heartbeat: %w", err)
+	}
+	return beats, nil
+}
+
+// Finish is the end of one attempt.
+type Finish struct {
+	Ref
+	Worker string
+	Result executor.Result
+	// Output is what was captured and not yet appended.
+	Output []OutputChunk
+}
+
+// Finish records the ends of attempts. The errors are in the order of the input:
+// execution.ErrStaleAttempt or execution.ErrTerminal where the attempt had been
+// taken away, nil where the result was recorded. A second error return means that
+// nothing was recorded and the call should be repeated.
+func (s *Store) Finish(ctx context.Context, finishes []Finish) ([]error, error) {
+	var outcomes []error
+	ids := make([]string, len(finishes))
+	for i, f := range finishes {
+		ids[i] = f.ID
+	}
+	err := s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		outcomes = make([]error, len(finishes))
+		found, err := lockByID(ctx, tx, ids)
+		if err != nil {
+			return err
+		}
+		var outputs []OutputChunk
+		for i, f := range finishes {
+			l, ok := found[f.ID]
+			if !ok {
+				outcomes[i] = fmt.Errorf("execution %s: %w", f.ID, ErrNotFound)
+				continue
+			}
+			if outcomes[i] = l.CheckHolder(f.Worker, f.Attempt); outcomes[i] == nil {
+				outputs = append(outputs, f.Output...)
+			}
+		}
+		fresh, err := insertOutputs(ctx, tx, outputs)
+		if err != nil {
+			return err
+		}
+		for _, chunk := range fresh {
+			l := found[chunk.ID]
+			l.Execution.Output(l.now, chunk.event())
+		}
+		change := &change{}
+		for i, f := range finishes {
+			if outcomes[i] != nil {
+				continue
+			}
+			l := found[f.ID]
+			if outcomes[i] = l.Execution.Finish(l.now, f.Worker, f.Attempt, f.Result, s.policy); outcomes[i] == nil {
+				change.touch(l.Execution)
+			}
+		}
+		return change.save(ctx, tx)
+	}, WakeAdmission)
+	if err != nil {
+		return nil, fmt.Errorf("finish: %w", err)
+	}
+	return outcomes, nil
+}
+
+// Sweep applies the limits and leases that have run out, at most max of them,
+// and returns how many executions it changed. Any number of sweepers may run:
+// each skips what another is at.
+func (s *Store) Sweep(ctx context.Context, max int) (int, error) {
+	n := 0
+	err := s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		n = 0
+		due, err := load(ctx, tx, `SELECT `+columns+` FROM executions
+			WHERE due_at <= clock_timestamp() ORDER BY due_at LIMIT $1 FOR UPDATE SKIP LOCKED`, max)
+		if err != nil {
+			return err
+		}
+		change := &change{}
+		for _, l := range due {
+			if l.Expire(l.now, s.policy) {
+				change.touch(l.Execution)
+			}
+		}
+		n = len(change.executions)
+		return change.save(ctx, tx)
+	})
+	if err != nil {
+		return 0, fmt.Errorf("sweep: %w", err)
+	}
+	if n > 0 {
+		s.waker.Wake(WakeAdmission)
+	}
+	return n, nil
+}

@@ -1,0 +1,249 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"go.opentelemetry.io/otel/propagation"
+
+	"github.com/millrace/millrace/internal/execution"
+	"github.com/millrace/millrace/internal/outbox"
+	"github.com/millrace/millrace/internal/postgres"
+	"github.com/millrace/millrace/topics"
+)
+
+// AggregateType is the name of executions in the outbox.
+const AggregateType = "execution"
+
+// Names of the wake-ups (postgres.Signals) that the store sends after a commit.
+const (
+	// WakeAdmission: work was queued or capacity was freed.
+	WakeAdmission = "admission"
+	// WakeCancel: a running execution was asked to stop.
+	WakeCancel = "cancel"
+)
+
+// ErrNotFound: there is no execution with that id.
+var ErrNotFound = errors.New("execution not found")
+
+// ErrIdempotencyConflict: the idempotency key was used before for a different
+// request.
+var ErrIdempotencyConflict = errors.New("idempotency key was used for a different request")
+
+// Waker wakes those who wait for a name; see postgres.Signals.
+type Waker interface{ Wake(name string) }
+
+// Store keeps executions. It is safe for concurrent use.
+type Store struct {
+	pool   *pgxpool.Pool
+	waker  Waker
+	policy execution.Policy
+}
+
+// New returns a store on the pool. The waker is told about committed work.
+func New(pool *pgxpool.Pool, waker Waker, policy execution.Policy) *Store {
+	return &Store{pool: pool, waker: waker, policy: policy}
+}
+
+// columns are those that scan reads, in its order.
+const columns = `id::text, request, state, version, attempt, failures, deliveries,
+	ready_at, rank, due_at, requested_at, queued_at, scheduled_at, started_at, finished_at,
+	worker, lease_expires_at, cancel, result, clock_timestamp()`
+
+// loaded is an execution under its row lock, with the database's time.
+type loaded struct {
+	*execution.Execution
+	now time.Time
+}
+
+func scan(row pgx.CollectableRow) (loaded, error) {
+	e := &execution.Execution{}
+	var (
+		now                                 time.Time
+		ready, rank, due, queued, scheduled *time.Time
+		started, finished, leaseExpires     *time.Time
+		worker                              *string
+	)
+	err := row.Scan(&e.ID, &e.Request, &e.State, &e.Version, &e.Attempt, &e.Failures, &e.Deliveries,
+		&ready, &rank, &due, &e.RequestedAt, &queued, &scheduled, &started, &finished,
+		&worker, &leaseExpires, &e.Cancel, &e.Result, &now)
+	if err != nil {
+		return loaded{}, err
+	}
+	e.RequestedAt = e.RequestedAt.UTC()
+	e.ReadyAt, e.Rank, e.DueAt, e.QueuedAt = moment(ready), moment(rank), moment(due), moment(queued)
+	e.ScheduledAt, e.StartedAt, e.FinishedAt = moment(scheduled), moment(started), moment(finished)
+	e.LeaseExpiresAt = moment(leaseExpires)
+	if worker != nil {
+		e.Worker = *worker
+	}
+	return loaded{Execution: e, now: now.UTC()}, nil
+}
+
+// moment turns a nullable column into a time that is zero for null.
+func moment(t *time.Time) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return t.UTC()
+}
+
+// nullable is the inverse of moment.
+func nullable(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}
+
+// load runs a query for columns and returns its rows in their order.
+func load(ctx context.Context, tx pgx.Tx, query string, args ...any) ([]loaded, error) {
+	rows, err := tx.Query(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, scan)
+}
+
+// lockByID loads executions under their row locks. Locks are taken in the order
+// of the ids, so that transactions that touch several cannot deadlock.
+func lockByID(ctx context.Context, tx pgx.Tx, ids []string) (map[string]loaded, error) {
+	found, err := load(ctx, tx,
+		`SELECT `+columns+` FROM executions WHERE id = ANY($1::text[]::uuid[]) ORDER BY id FOR UPDATE`, ids)
+	if err != nil {
+		return nil, fmt.Errorf("lock executions: %w", err)
+	}
+	byID := make(map[string]loaded, len(found))
+	for _, l := range found {
+		byID[l.ID] = l
+	}
+	return byID, nil
+}
+
+// change is what one transaction does to executions: the rows to write and the
+// records to publish.
+type change struct {
+	executions []*execution.Execution
+	tasks      []topics.ExecutionTask
+}
+
+func (c *change) touch(e *execution.Execution) { c.executions = append(c.executions, e) }
+
+// save writes the change: rows and outbox.
+func (c *change) save(ctx context.Context, tx pgx.Tx) error {
+	if len(c.executions) == 0 {
+		return nil
+	}
+	if err := update(ctx, tx, c.executions); err != nil {
+		return fmt.Errorf("update executions: %w", err)
+	}
+	return c.publish(ctx, tx)
+}
+
+// publish puts the recorded events into the outbox. It runs after the row locks
+// were taken: that makes the outbox's order the order of commit per execution.
+func (c *change) publish(ctx context.Context, tx pgx.Tx) error {
+	var batch entries
+	for _, e := range c.executions {
+		for _, r := range e.TakeEvents() {
+			batch.add(ctx, r.Event, topics.ExecutionEvents, topics.WithTime(r.At), topics.WithSequence(r.Sequence))
+		}
+	}
+	for _, task := range c.tasks {
+		batch.add(ctx, task, topics.ExecutionTasks, topics.WithTime(task.ScheduledAt))
+	}
+	if batch.err != nil {
+		return batch.err
+	}
+	if err := outbox.Append(ctx, tx, batch.all...); err != nil {
+		return fmt.Errorf("append to outbox: %w", err)
+	}
+	return nil
+}
+
+// entries gathers outbox entries and the first error of making one.
+type entries struct {
+	all []outbox.Entry
+	err error
+}
+
+// add wraps an event. What one execution sets off shares its id as correlation
+// id, and the trace of whoever caused the change.
+func (b *entries) add(ctx context.Context, ev topics.Event, topic topics.Topic, options ...topics.EnvelopeOption) {
+	carrier := propagation.MapCarrier{}
+	propagation.TraceContext{}.Inject(ctx, carrier)
+	options = append(options,
+		topics.WithCorrelation(ev.EventKey(), ""),
+		topics.WithTrace(carrier["traceparent"], carrier["tracestate"]))
+	env, err := topics.NewEnvelope(ev, options...)
+	if err != nil && b.err == nil {
+		b.err = err
+	}
+	b.all = append(b.all, outbox.Entry{
+		AggregateType: AggregateType, AggregateID: ev.EventKey(), Topic: topic, Envelope: env,
+	})
+}
+
+// update writes the mutable columns of all executions in one statement.
+func update(ctx context.Context, tx pgx.Tx, executions []*execution.Execution) error {
+	n := len(executions)
+	var (
+		ids, states, workers, cancels, results     = make([]string, n), make([]string, n), make([]*string, n), make([]*string, n), make([]*string, n)
+		versions, attempts, failures, deliveries   = make([]int64, n), make([]int, n), make([]int, n), make([]int, n)
+		ready, rank, due, queued                   = make([]*time.Time, n), make([]*time.Time, n), make([]*time.Time, n), make([]*time.Time, n)
+		scheduled, started, finished, leaseExpires = make([]*time.Time, n), make([]*time.Time, n), make([]*time.Time, n), make([]*time.Time, n)
+	)
+	for i, e := range executions {
+		ids[i], states[i], versions[i] = e.ID, string(e.State), e.Version
+		attempts[i], failures[i], deliveries[i] = e.Attempt, e.Failures, e.Deliveries
+		ready[i], rank[i], due[i], queued[i] = nullable(e.ReadyAt), nullable(e.Rank), nullable(e.DueAt), nullable(e.QueuedAt)
+		scheduled[i], started[i], finished[i] = nullable(e.ScheduledAt), nullable(e.StartedAt), nullable(e.FinishedAt)
+		leaseExpires[i] = nullable(e.LeaseExpiresAt)
+		if e.Worker != "" {
+			workers[i] = &e.Worker
+		}
+		var err error
+		if cancels[i], err = jsonText(e.Cancel); err != nil {
+			return err
+		}
+		if results[i], err = jsonText(e.Result); err != nil {
+			return err
+		}
+	}
+	_, err := tx.Exec(ctx, `
+		UPDATE executions e SET
+			state = c.state, version = c.version, attempt = c.attempt, failures = c.failures,
+			deliveries = c.deliveries, ready_at = c.ready_at, rank = c.rank, due_at = c.due_at,
+			queued_at = c.queued_at, scheduled_at = c.scheduled_at, started_at = c.started_at,
+			finished_at = c.finished_at, worker = c.worker, lease_expires_at = c.lease_expires_at,
+			cancel = c.cancel::jsonb, result = c.result::jsonb
+		FROM unnest($1::text[]::uuid[], $2::text[], $3::bigint[], $4::integer[], $5::integer[], $6::integer[],
+			$7::timestamptz[], $8::timestamptz[], $9::timestamptz[], $10::timestamptz[], $11::timestamptz[],
+			$12::timestamptz[], $13::timestamptz[], $14::timestamptz[], $15::text[], $16::text[], $17::text[])
+			AS c(id, state, version, attempt, failures, deliveries, ready_at, rank, due_at, queued_at,
+				scheduled_at, started_at, finished_at, lease_expires_at, worker, cancel, result)
+		WHERE e.id = c.id`,
+		ids, states, versions, attempts, failures, deliveries, ready, rank, due, queued,
+		scheduled, started, finished, leaseExpires, workers, cancels, results)
+	return err
+}
+
+// inTx runs fn in a transaction and wakes those who wait for what it committed.
+func (s *Store) inTx(ctx context.Context, fn func(ctx context.Context, tx pgx.Tx) error, wake ...string) error {
+	if err := postgres.InTx(ctx, s.pool, fn); err != nil {
+		return err
+	}
+	s.wake(wake...)
+	return nil
+}
+
+func (s *Store) wake(names ...string) {
+	s.waker.Wake(outbox.WakeName)
+	for _, name := range names {
+		s.waker.Wake(name)
+	}
+}

@@ -1,0 +1,53 @@
+// Package process is the executor "process": it runs a program of the worker's
+// own machine, as the worker's own user.
+//
+// # The shim
+//
+// Each attempt has a supervisor between the worker and the program: the worker's
+// own binary, started again. MaybeRunShim must be the first call of main; in a
+// supervisor it never returns. The supervisor learns over a pipe what to run and
+// until when. It outlives the worker just long enough to end the program:
+//
+//	worker --orders (start, deadline, stop)--> shim --fork--> program --> its children
+//	       <--reports (started, ended)--------
+//	       <------------- stdout, stderr --------------------
+//
+// # What holds
+//
+//   - Nothing runs past the lease. The deadline travels as a reading of
+//     CLOCK_BOOTTIME, which all processes of a machine share and which counts
+//     while the machine sleeps; a message that is delayed cannot lengthen it. The
+//     shim kills at the deadline, whether or not the worker is alive, stopped or
+//     busy.
+//   - The worker's death, also by SIGKILL, closes the pipe, and the shim kills at
+//     once and removes the working directory.
+//   - Killing means the whole tree: the process group, and every descendant, also
+//     one that called setsid or forked twice, because orphans are handed to the
+//     shim (PR_SET_CHILD_SUBREAPER), which goes on until it has no child left.
+//   - An attempt is over when its program is. Children that it left in the
+//     background are killed then.
+//   - When the shim itself is killed, the kernel kills the program (Pdeathsig),
+//     and the worker finds and kills what the program had started, by the
+//     MILLRACE_WORKDIR of its environment. Should the worker be killed in that
+//     same moment, grandchildren go on: that is the one case that is left open.
+//   - The program gets no file descriptor but 0, 1 and 2, none of the worker's
+//     environment, no new privileges (setuid programs have no effect), a session
+//     of its own, no core dumps, and a fresh working directory, which is removed
+//     afterwards.
+//
+// # What does not
+//
+// This is no sandbox. The program has the files, the network and the signals of
+// the worker's user; run as root, it is root. It can kill its own shim, or the
+// worker. Run the worker as a user of its own, and untrusted programs in the
+// kubernetes executor. Isolation tells what holds on a machine.
+//
+// An init system should signal the worker alone when it stops it (systemd:
+// KillMode=mixed), since a program that is sent SIGTERM directly ends as failed.
+//
+// # Environment of a program
+//
+// PATH, HOME and TMPDIR (both the working directory), LANG=C.UTF-8,
+// MILLRACE_EXECUTION_ID, MILLRACE_ATTEMPT, MILLRACE_WORKDIR, and what the spec
+// adds; the spec wins, except for the MILLRACE_ names.
+package process

@@ -1,0 +1,148 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func tablePool(t *testing.T) *pgxpool.Pool {
+	t.Helper()
+	pool := openPool(t, nil)
+	_, err := pool.Exec(t.Context(), `CREATE TABLE counters (id integer PRIMARY KEY, n integer NOT NULL)`)
+	require.NoError(t, err)
+	_, err = pool.Exec(t.Context(), `INSERT INTO counters VALUES (1, 0), (2, 0)`)
+	require.NoError(t, err)
+	return pool
+}
+
+func counters(t *testing.T, pool *pgxpool.Pool) (sum int) {
+	t.Helper()
+	require.NoError(t, pool.QueryRow(context.WithoutCancel(t.Context()), `SELECT sum(n) FROM counters`).Scan(&sum))
+	return sum
+}
+
+func increment(ctx context.Context, tx pgx.Tx, id int) error {
+	_, err := tx.Exec(ctx, `UPDATE counters SET n = n + 1 WHERE id = $1`, id)
+	return err
+}
+
+func TestInTxCommitsOrRollsBack(t *testing.T) {
+	t.Parallel()
+	pool := tablePool(t)
+	require.NoError(t, InTx(t.Context(), pool, func(ctx context.Context, tx pgx.Tx) error {
+		var level string
+		require.NoError(t, tx.QueryRow(ctx, `SELECT current_setting('transaction_isolation')`).Scan(&level))
+		assert.Equal(t, "read committed", level)
+		return increment(ctx, tx, 1)
+	}))
+	boom := errors.New("boom")
+	require.ErrorIs(t, InTx(t.Context(), pool, func(ctx context.Context, tx pgx.Tx) error {
+		require.NoError(t, increment(ctx, tx, 1))
+		return boom
+	}), boom)
+	assert.PanicsWithValue(t, "bug", func() {
+		_ = InTx(t.Context(), pool, func(ctx context.Context, tx pgx.Tx) error {
+			require.NoError(t, increment(ctx, tx, 1))
+			panic("bug")
+		})
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	require.ErrorIs(t, InTx(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
+		require.NoError(t, increment(ctx, tx, 1))
+		cancel()
+		return nil
+	}), context.Canceled)
+	assert.Equal(t, 1, counters(t, pool))
+	assert.Zero(t, pool.Stat().AcquiredConns(), "connections come back")
+}
+
+func TestInTxRunsAgainAfterADeadlock(t *testing.T) {
+	t.Parallel()
+	pool := tablePool(t)
+	var both sync.WaitGroup
+	both.Add(2)
+	runs := make([]int, 2)
+	errs := make([]error, 2)
+	var wg sync.WaitGroup
+	for i := range 2 {
+		wg.Go(func() {
+			errs[i] = InTx(t.Context(), pool, func(ctx context.Context, tx pgx.Tx) error {
+				runs[i]++
+				if err := increment(ctx, tx, 1+i); err != nil {
+					return err
+				}
+				if runs[i] == 1 { // make sure that the first runs do deadlock
+					both.Done()
+					both.Wait()
+				}
+				return increment(ctx, tx, 2-i)
+			})
+		})
+	}
+	wg.Wait()
+	require.NoError(t, errors.Join(errs...))
+	assert.Equal(t, 3, runs[0]+runs[1], "one of the two was run again, once")
+	assert.Equal(t, 4, counters(t, pool))
+}
+
+func TestInTxDoesNotRepeatForEver(t *testing.T) {
+	t.Parallel()
+	pool := tablePool(t)
+	runs := 0
+	err := InTx(t.Context(), pool, func(context.Context, pgx.Tx) error {
+		runs++
+		return &pgconn.PgError{Code: "40001"}
+	})
+	require.Error(t, err)
+	assert.Equal(t, TxAttempts, runs)
+}
+
+// silentTx is a transaction whose connection breaks during the commit.
+type silentTx struct{ pgx.Tx }
+
+func (s silentTx) Commit(ctx context.Context) error {
+	_ = s.Conn().PgConn().Conn().Close()
+	return s.Tx.Commit(ctx)
+}
+
+type silentDB struct{ pool *pgxpool.Pool }
+
+func (s silentDB) BeginTx(ctx context.Context, o pgx.TxOptions) (pgx.Tx, error) {
+	tx, err := s.pool.BeginTx(ctx, o)
+	return silentTx{tx}, err
+}
+
+func TestInTxSaysWhenTheOutcomeIsUnknown(t *testing.T) {
+	t.Parallel()
+	pool := tablePool(t)
+	runs := 0
+	err := InTx(t.Context(), silentDB{pool}, func(ctx context.Context, tx pgx.Tx) error {
+		runs++
+		return increment(ctx, tx, 1)
+	})
+	require.ErrorIs(t, err, ErrInDoubt)
+	assert.True(t, IsInfrastructure(err))
+	assert.Equal(t, 1, runs, "what may have been committed is not run again")
+
+	_, err = pool.Exec(t.Context(), `ALTER TABLE counters ADD UNIQUE (n) DEFERRABLE INITIALLY DEFERRED`)
+	if err == nil {
+		t.Fatal("both rows have the same number, so the constraint cannot be added")
+	}
+	_, err = pool.Exec(t.Context(), `CREATE TABLE once (n integer UNIQUE DEFERRABLE INITIALLY DEFERRED)`)
+	require.NoError(t, err)
+	err = InTx(t.Context(), pool, func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `INSERT INTO once VALUES (1), (1)`)
+		return err
+	})
+	require.Error(t, err)
+	assert.NotErrorIs(t, err, ErrInDoubt, "the server answered")
+	assert.True(t, IsConstraint(err))
+}

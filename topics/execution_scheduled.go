@@ -1,0 +1,34 @@
+package topics
+
+// ExecutionScheduled says that an execution was admitted: its capacity is reserved
+// and its ExecutionTask is written in the same transaction. It leads to the state
+// SCHEDULED.
+type ExecutionScheduled struct {
+	// ExecutionID is the id of the execution: key and subject.
+	ExecutionID string `json:"execution_id" schema:"minLength=1,maxLength=255"`
+	// Attempt counts from 1.
+	Attempt int `json:"attempt" schema:"minimum=1"`
+	// ResourceClass is the pool whose capacity is reserved.
+	ResourceClass string `json:"resource_class" schema:"minLength=1,maxLength=255"`
+	// Admitter names the admitter that decided.
+	Admitter string `json:"admitter,omitempty"`
+	// WaitedMillis is the time in the queue, in milliseconds, from when it was
+	// ready.
+	WaitedMillis int64 `json:"waited_millis" schema:"minimum=0"`
+}
+
+// EventType implements Event.
+func (ExecutionScheduled) EventType() string { return "millrace.execution.scheduled.v1" }
+
+// EventKey implements Event: the execution id.
+func (e ExecutionScheduled) EventKey() string { return e.ExecutionID }
+
+func executionScheduledType() Type {
+	return newType(ExecutionEvents, "SCHEDULED", ExecutionScheduled{
+		ExecutionID:   exampleExecutionID,
+		Attempt:       1,
+		ResourceClass: DefaultResourceClass,
+		Admitter:      "coordinator-1",
+		WaitedMillis:  12,
+	})
+}

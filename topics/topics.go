@@ -1,0 +1,128 @@
+package topics
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Topic is the logical name of a topic: what code and configuration speak of,
+// whatever the topic is called at the broker.
+type Topic string
+
+// The logical topics.
+const (
+	// ExecutionEvents is the log of everything that happens to executions.
+	ExecutionEvents Topic = "execution_events"
+	// ExecutionTasks holds scheduled work for workers, and nothing else.
+	ExecutionTasks Topic = "execution_tasks"
+	// DeadLetters holds records that a consumer gave up on, with their own type,
+	// key and headers.
+	DeadLetters Topic = "dead_letters"
+)
+
+// Day is the unit of retention.
+const Day = 24 * time.Hour
+
+// Spec says how a topic is made.
+type Spec struct {
+	Topic Topic
+	// Partitions is the number of partitions with which the topic is created. It
+	// bounds how many consumers of one group work at once.
+	Partitions int32
+	// Retention is how long the broker keeps a record at least.
+	Retention time.Duration
+	// Key says in words what the key of a record is.
+	Key string
+	// Purpose says in a phrase what the topic is for.
+	Purpose string
+}
+
+// Table returns the topics in the order in which they are created. The caller
+// may change the slice.
+func Table() []Spec {
+	return []Spec{
+		{ExecutionEvents, 12, 90 * Day, "execution id", "the log of everything that happens to executions"},
+		{ExecutionTasks, 6, 3 * Day, "execution id", "scheduled work for workers"},
+		{DeadLetters, 3, 90 * Day, "key of the original record", "records that a consumer gave up on"},
+	}
+}
+
+// SpecOf returns the row of Table for t and whether there is one.
+func SpecOf(t Topic) (Spec, bool) {
+	for _, s := range Table() {
+		if s.Topic == t {
+			return s, true
+		}
+	}
+	return Spec{}, false
+}
+
+// Naming maps logical names to the names of topics at the broker. A topic that
+// is not in it is called by its logical name; the nil Naming maps nothing.
+type Naming map[Topic]string
+
+// Physical returns the name of t at the broker.
+func (n Naming) Physical(t Topic) string {
+	if name, ok := n[t]; ok && name != "" {
+		return name
+	}
+	return string(t)
+}
+
+// Logical returns the topic whose name at the broker is physical. A name that is
+// not mapped is its own logical name, which makes topics of users work like ours.
+func (n Naming) Logical(physical string) Topic {
+	for t, name := range n {
+		if name == physical {
+			return t
+		}
+	}
+	return Topic(physical)
+}
+
+// Validate reports every name that a broker would refuse and every two topics
+// that would share one name, joined into one error.
+func (n Naming) Validate() error {
+	topics := make([]Topic, 0, len(n)+3)
+	for t := range n {
+		topics = append(topics, t)
+	}
+	for _, s := range Table() {
+		if _, mapped := n[s.Topic]; !mapped {
+			topics = append(topics, s.Topic)
+		}
+	}
+	slices.Sort(topics)
+
+	var errs []error
+	owner := make(map[string]Topic, len(topics))
+	for _, t := range topics {
+		name := n.Physical(t)
+		if !validTopicName(name) {
+			errs = append(errs, fmt.Errorf("topic %s: the name %q is not 1 to 249 letters, digits, '.', '_' or '-'", t, name))
+		}
+		if other, taken := owner[name]; taken {
+			errs = append(errs, fmt.Errorf("topics %s and %s: both are named %q", other, t, name))
+			continue
+		}
+		owner[name] = t
+	}
+	return errors.Join(errs...)
+}
+
+// validTopicName holds the rules of Kafka's own Topic.validate.
+func validTopicName(name string) bool {
+	if name == "" || len(name) > 249 || name == "." || name == ".." {
+		return false
+	}
+	for _, c := range []byte(name) {
+		switch {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '.', c == '_', c == '-':
+		default:
+			return false
+		}
+	}
+	return true
+}
