@@ -1,6 +1,7 @@
 package execution
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -52,7 +53,12 @@ func (e *Execution) Finish(now time.Time, worker string, attempt int, r executor
 	if err := e.CheckHolder(worker, attempt); err != nil {
 		return err
 	}
-	stdout, stderr := summary(r.Stdout), summary(r.Stderr)
+	if r.Outcome != executor.Completed {
+		// Readers refuse a failure without a reason; an executor that gave none is
+		// not to hold up the log.
+		r.Reason = cmp.Or(r.Reason, "unspecified")
+	}
+	stdout, stderr := topics.StreamSummary(r.Stdout), topics.StreamSummary(r.Stderr)
 	result := Result{
 		Reason: r.Reason, Message: r.Message, ExitCode: r.ExitCode, Signal: r.Signal, Value: r.Value,
 		Stdout: stdout, Stderr: stderr,
@@ -153,8 +159,4 @@ func spread(id string, attempt int) float64 {
 	}
 	h = (h ^ uint64(attempt)) * prime //nolint:gosec // an attempt is small and positive
 	return float64(h>>11) / (1 << 53)
-}
-
-func summary(s executor.StreamSummary) topics.StreamSummary {
-	return topics.StreamSummary{Bytes: s.Bytes, KeptBytes: s.KeptBytes, Truncated: s.Truncated}
 }

@@ -304,6 +304,9 @@ func TestAnyHistory(t *testing.T) {
 			for _, r := range e.TakeEvents() {
 				version++
 				require.Equal(t, version, r.Sequence, "versions have no gaps")
+				env, err := topics.NewEnvelope(r.Event)
+				require.NoError(t, err)
+				require.NoError(t, topics.ValidateData(env), "readers accept what is written")
 				require.False(t, terminal, "%s after the end", r.Event.EventType())
 				if s, changes := execution.StateAfter(r.Event.EventType()); changes {
 					told = s

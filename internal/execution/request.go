@@ -31,6 +31,7 @@ const (
 const (
 	DefaultUser        = "anonymous"
 	DefaultTenant      = "default"
+	DefaultOrigin      = "rest"
 	DefaultMaxAttempts = 1
 	DefaultBackoff     = time.Second
 	DefaultMaxBackoff  = time.Minute
@@ -121,6 +122,7 @@ func setDefaults(req *topics.Request) {
 	setDefault(&req.ResourceClass, topics.DefaultResourceClass)
 	setDefault(&req.Priority, topics.DefaultPriority)
 	setDefault(&req.Requirements.Slots, 1)
+	setDefault(&req.Origin.Kind, DefaultOrigin)
 	setDefault(&req.Limits.Run, topics.Duration(DefaultRunLimit))
 	setDefault(&req.Retry.MaxAttempts, DefaultMaxAttempts)
 	setDefault(&req.Retry.Backoff, topics.Duration(DefaultBackoff))

@@ -63,7 +63,7 @@ func BenchmarkPlainTrueParallel(b *testing.B) {
 
 func newBenchmark(b *testing.B, spec []byte) func() {
 	b.Helper()
-	e, err := process.New(process.Config{Root: b.TempDir()})
+	e, err := process.New(process.Config{WorkRoot: b.TempDir()})
 	require.NoError(b, err)
 	b.Cleanup(func() { require.NoError(b, e.Close()) })
 	var n atomic.Int64

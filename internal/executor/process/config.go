@@ -1,7 +1,6 @@
 package process
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -19,17 +18,13 @@ const (
 	GraceDefault = 2 * time.Second
 )
 
-// ErrNoShim is what New answers when MaybeRunShim was not called: without it,
-// starting the own binary again would start another worker.
-var ErrNoShim = errors.New("process.MaybeRunShim was not called first in main")
-
 // Config is what an Executor needs. The zero value is usable.
 type Config struct {
-	// Root is the directory under which attempts get their working directories.
+	// WorkRoot is the directory under which attempts get their working directories.
 	// It is created with mode 0700 and must belong to the worker's user; workers
 	// may share it. Defaults to millrace-attempts-<uid> in the directory for
 	// temporary files.
-	Root string
+	WorkRoot string
 	// Path is the PATH of programs, and where their names are looked up, unless
 	// the spec sets another. Defaults to PathDefault.
 	Path string
@@ -42,8 +37,8 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	if c.Root == "" {
-		c.Root = filepath.Join(os.TempDir(), "millrace-attempts-"+strconv.Itoa(os.Getuid()))
+	if c.WorkRoot == "" {
+		c.WorkRoot = filepath.Join(os.TempDir(), "millrace-attempts-"+strconv.Itoa(os.Getuid()))
 	}
 	if c.Path == "" {
 		c.Path = PathDefault
@@ -68,11 +63,8 @@ var _ executor.Executor = (*Executor)(nil)
 // New prepares the directory of the executor and removes what workers that are
 // gone have left under the same root. Close it after the last Run has returned.
 func New(cfg Config) (*Executor, error) {
-	if !armed.Load() {
-		return nil, ErrNoShim
-	}
 	cfg = cfg.withDefaults()
-	dirs, err := openWorkdirs(cfg.Root)
+	dirs, err := openWorkdirs(cfg.WorkRoot)
 	if err != nil {
 		return nil, fmt.Errorf("prepare process executor: %w", err)
 	}

@@ -4,8 +4,7 @@
 // # The shim
 //
 // Each attempt has a supervisor between the worker and the program: the worker's
-// own binary, started again. MaybeRunShim must be the first call of main; in a
-// supervisor it never returns. The supervisor learns over a pipe what to run and
+// own binary, started again (MaybeRunShim). It learns over a pipe what to run and
 // until when. It outlives the worker just long enough to end the program:
 //
 //	worker --orders (start, deadline, stop)--> shim --fork--> program --> its children

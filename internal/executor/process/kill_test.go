@@ -147,7 +147,7 @@ func TestNothingOutlivesAKilledWorker(t *testing.T) {
 	assert.Empty(t, listAttempts(t, root), "the shim removes the working directory")
 
 	// The next worker removes what is left.
-	e, err := process.New(process.Config{Root: root})
+	e, err := process.New(process.Config{WorkRoot: root})
 	require.NoError(t, err)
 	workers, err := filepath.Glob(filepath.Join(root, "worker-*"))
 	require.NoError(t, err)
@@ -158,7 +158,7 @@ func TestNothingOutlivesAKilledWorker(t *testing.T) {
 // runWorker is a worker that runs one attempt of the program "tree" and passes
 // on what it prints.
 func runWorker(root string, lease time.Duration) int {
-	e, err := process.New(process.Config{Root: root})
+	e, err := process.New(process.Config{WorkRoot: root})
 	if err != nil {
 		fmt.Println(err)
 		return 1

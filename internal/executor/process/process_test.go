@@ -22,10 +22,9 @@ import (
 	"github.com/millrace/millrace/internal/executor/process"
 )
 
-// TestMain lets the test binary be three things beside itself: the shim, the
-// programs that attempts run, and a worker that can be killed.
+// TestMain lets the test binary be the programs that attempts run, and a worker
+// that can be killed.
 func TestMain(m *testing.M) {
-	process.MaybeRunShim()
 	if len(os.Args) > 2 && os.Args[1] == "program" {
 		os.Exit(runProgram(os.Args[2], os.Args[3:]))
 	}
@@ -128,7 +127,7 @@ func with(members map[string]any, words ...string) json.RawMessage {
 func newExecutor(t *testing.T) (*process.Executor, string) {
 	t.Helper()
 	root := t.TempDir()
-	e, err := process.New(process.Config{Root: root, Grace: time.Second})
+	e, err := process.New(process.Config{WorkRoot: root, Grace: time.Second})
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		require.NoError(t, e.Close())

@@ -170,7 +170,7 @@ func TestLimits(t *testing.T) {
 	ask := []string{self, "program", "limits", strconv.Itoa(syscall.RLIMIT_CPU), strconv.Itoa(syscall.RLIMIT_AS),
 		strconv.Itoa(syscall.RLIMIT_NOFILE), strconv.Itoa(syscall.RLIMIT_FSIZE), strconv.Itoa(nproc)}
 	result, a := run(t, with(map[string]any{"limits": map[string]any{
-		"cpu_seconds": 100, "memory_bytes": 16 << 30, "open_files": 50, "file_bytes": 1000, "processes": 5000,
+		"cpu_seconds": 100, "memory_bytes": int64(16) << 30, "open_files": 50, "file_bytes": 1000, "processes": 5000,
 	}}, ask...))
 	require.Equal(t, executor.Completed, result.Outcome, result.Message)
 	assert.Equal(t, "100 101\n17179869184 17179869184\n50 50\n1000 1000\n5000 5000\n", a.Stdout())
@@ -217,23 +217,23 @@ func TestRootMustBePrivate(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	require.NoError(t, os.Chmod(root, 0o777))
-	_, err := process.New(process.Config{Root: root})
+	_, err := process.New(process.Config{WorkRoot: root})
 	require.ErrorContains(t, err, "others may write")
 
 	file := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
-	_, err = process.New(process.Config{Root: file})
+	_, err = process.New(process.Config{WorkRoot: file})
 	require.ErrorContains(t, err, "create root")
 }
 
 func TestWorkersShareARoot(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
-	first, err := process.New(process.Config{Root: root})
+	first, err := process.New(process.Config{WorkRoot: root})
 	require.NoError(t, err)
 	a := executortest.Start(t, first, program("beat"), time.Hour, 1<<20)
 	a.WaitStdout(t, "beat")
-	second, err := process.New(process.Config{Root: root})
+	second, err := process.New(process.Config{WorkRoot: root})
 	require.NoError(t, err)
 	assert.Len(t, listAttempts(t, root), 1, "the directories of a living worker stay")
 	require.NoError(t, second.Close())

@@ -1,9 +1,6 @@
 package process
 
-import (
-	"os"
-	"sync/atomic"
-)
+import "os"
 
 // The first arguments (argv[0]) by which the own binary knows that it was
 // started as something else than itself. They are what ps shows, too.
@@ -12,23 +9,27 @@ const (
 	launchName = "millrace-launch"  // sets limits on itself and becomes the program
 )
 
-// armed says that main has given MaybeRunShim its chance. It is the one variable
-// of this package: whether a process can be started again as a shim is a
-// property of its main function, and getting it wrong would make workers start
-// workers without end.
-var armed atomic.Bool
+// A shim leaves before main, and before most other packages are initialised: Go
+// initialises a package as soon as those it imports are, and this one imports
+// little. In a binary with all of Millrace's dependencies that saves two thirds
+// of what an attempt costs. It also cannot be forgotten, and a worker that
+// started another worker instead of a shim would do so without end.
+func init() { //nolint:gochecknoinits // see above
+	MaybeRunShim()
+}
 
-// MaybeRunShim must be the first call of main, and of TestMain where tests run
-// programs. In a process that was started as the supervisor of an attempt it
-// does that work and exits; otherwise it returns at once.
+// MaybeRunShim does the work of a supervisor, and exits, in a process that was
+// started as one; otherwise it returns at once. Importing this package is enough
+// to have it called. A main function may call it first thing all the same, to
+// say openly what its binary is used for.
 func MaybeRunShim() {
-	if len(os.Args) > 0 {
-		switch os.Args[0] {
-		case shimName:
-			os.Exit(runShim())
-		case launchName:
-			os.Exit(runLaunch(os.Args))
-		}
+	if len(os.Args) == 0 {
+		return
 	}
-	armed.Store(true)
+	switch os.Args[0] {
+	case shimName:
+		exitNow(runShim())
+	case launchName:
+		exitNow(runLaunch(os.Args))
+	}
 }

@@ -231,3 +231,9 @@ func releaseStdio() {
 		_ = unix.Close(null)
 	}
 }
+
+// exitNow ends the process without the runtime's farewell: what it would wait
+// for (the race detector sleeps for a second) is time that the worker waits too.
+func exitNow(code int) {
+	_, _, _ = unix.RawSyscall(unix.SYS_EXIT_GROUP, uintptr(code), 0, 0)
+}

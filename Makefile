@@ -1,0 +1,89 @@
+# Millrace. `make` lists the targets.
+
+GO          ?= go
+BIN         := bin
+GOLANGCI    := v2.15.0
+# Tools live outside of the checkout, beside the Go build cache.
+TOOLS       := $(shell $(GO) env GOPATH)/bin
+VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS     := -X main.version=$(VERSION)
+TEST_FLAGS  ?= -timeout 10m
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## Show this list
+	@awk 'BEGIN {FS = ":.*## "} /^[a-zA-Z0-9_-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## Build bin/millrace
+	@mkdir -p $(BIN)
+	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/millrace ./cmd/millrace
+
+.PHONY: run
+run: build ## Build, start everything embedded, run the demonstration, stay up
+	$(BIN)/millrace up --demo
+
+.PHONY: stop
+stop: ## Stop the instance that `make run` started
+	$(BIN)/millrace stop
+
+.PHONY: clean
+clean: ## Delete the data of `make run` (asks first) and bin/
+	@if [ -x $(BIN)/millrace ]; then $(BIN)/millrace clean; fi
+	rm -rf $(BIN)
+
+.PHONY: test
+test: ## Run all tests on the embedded broker and a PostgreSQL of their own
+	$(GO) test $(TEST_FLAGS) ./...
+
+.PHONY: test-race
+test-race: ## Run all tests with the race detector
+	$(GO) test -race $(TEST_FLAGS) ./...
+
+.PHONY: test-kafka
+test-kafka: ## Run the suites on real Apache Kafka (Java 17 and Maven) and PostgreSQL
+	MILLRACE_TEST_REAL=1 $(GO) test -count=1 -timeout 30m ./internal/kafka/... ./internal/testenv/... ./e2e/...
+
+.PHONY: kafka
+kafka: ## Start a real Apache Kafka on a free port, in the foreground
+	$(GO) run ./internal/testenv/cmd/kafka -- run
+
+.PHONY: postgres
+postgres: ## Start a real PostgreSQL of its own, in the foreground
+	$(GO) run ./internal/testenv/cmd/postgres -- run
+
+.PHONY: bench
+bench: ## Measure on real Kafka and PostgreSQL; prints figures and how they were taken
+	$(GO) run ./bench/pipeline
+	$(GO) run ./bench/transport
+
+.PHONY: lint
+lint: $(TOOLS)/golangci-lint-$(GOLANGCI) ## Run the linters
+	$< run ./...
+
+$(TOOLS)/golangci-lint-$(GOLANGCI):
+	GOBIN=$(TOOLS) $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI)
+	mv $(TOOLS)/golangci-lint $@
+
+.PHONY: fmt
+fmt: ## Format the code
+	gofmt -w $$(git ls-files '*.go')
+
+.PHONY: generate
+generate: ## Write the generated files anew: schemas, golden files, reference pages
+	$(GO) test ./topics -run 'TestSchemas|TestGolden' -update
+	$(GO) test ./internal/execution -run TestDiagram -update
+	$(GO) test ./configs -run TestReference -update
+
+.PHONY: verify
+verify: generate ## Check that the generated files are up to date
+	git diff --exit-code
+
+.PHONY: fuzz
+fuzz: ## Fuzz the readers of untrusted input, 30 s each
+	@for target in $$(grep -rlE '^func Fuzz' --include='*_test.go' . | xargs -n1 dirname | sort -u); do \
+		for f in $$(grep -hoE '^func (Fuzz[A-Za-z0-9_]+)' $$target/*_test.go | awk '{print $$2}'); do \
+			echo "$$target $$f"; $(GO) test $$target -run '^$$' -fuzz "^$$f$$" -fuzztime 30s || exit 1; \
+		done; \
+	done

@@ -1,0 +1,152 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/millrace/millrace/configs"
+	"github.com/millrace/millrace/internal/kafka"
+	"github.com/millrace/millrace/internal/postgres"
+)
+
+// connections are what every role works with, made and checked before anything is
+// assembled, so that their faults are reported in plain words.
+type connections struct {
+	pool  *pgxpool.Pool
+	kafka kafka.Config
+	admin *kafka.Admin
+}
+
+// KafkaConfig translates the settings for the transport.
+func KafkaConfig(cfg configs.Config, log *slog.Logger) kafka.Config {
+	k := cfg.Kafka
+	return kafka.Config{
+		Brokers: k.Brokers, ClientID: k.ClientID, DialTimeout: k.DialTimeout,
+		SessionTimeout: k.SessionTimeout, HeartbeatInterval: k.HeartbeatInterval, RebalanceTimeout: k.RebalanceTimeout,
+		TLS: kafka.TLSConfig{
+			Enabled: k.TLS.Enabled, CAFile: k.TLS.CAFile, CertFile: k.TLS.CertFile, KeyFile: k.TLS.KeyFile,
+			ServerName: k.TLS.ServerName,
+		},
+		SASL: kafka.SASLConfig{
+			Mechanism: k.SASL.Mechanism, Username: k.SASL.Username, Password: k.SASL.Password,
+			Token: k.SASL.Token, TokenFile: k.SASL.TokenFile,
+		},
+		Logger: log,
+	}
+}
+
+// PostgresConfig translates the settings for the database.
+func PostgresConfig(cfg configs.Config) postgres.Config {
+	p := cfg.Postgres
+	return postgres.Config{DSN: p.DSN, MaxConns: p.MaxConns, ConnectTimeout: p.ConnectTimeout}
+}
+
+// connect waits for the servers until the start deadline and checks schema and
+// topics.
+func connect(ctx context.Context, cfg configs.Config, o *options) (*connections, error) {
+	began := time.Now()
+	pool, err := postgres.WaitReady(ctx, PostgresConfig(cfg), cfg.StartDeadline, func(err error, wait time.Duration) {
+		o.log.WarnContext(ctx, "PostgreSQL does not answer yet", "cause", err, "next_try_in", wait)
+	})
+	if err != nil {
+		return nil, err
+	}
+	c := &connections{pool: pool, kafka: KafkaConfig(cfg, o.log)}
+	if err := c.prepare(ctx, cfg, o, cfg.StartDeadline-time.Since(began)); err != nil {
+		c.close()
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *connections) prepare(ctx context.Context, cfg configs.Config, o *options, within time.Duration) error {
+	if err := c.schema(ctx, o); err != nil {
+		return err
+	}
+	admin, err := kafka.NewAdmin(c.kafka)
+	if err != nil {
+		return fmt.Errorf("kafka: %w", err)
+	}
+	c.admin = admin
+	if err := waitForKafka(ctx, admin, within, o.log); err != nil {
+		return err
+	}
+	return EnsureTopics(ctx, admin, cfg)
+}
+
+func (c *connections) schema(ctx context.Context, o *options) error {
+	if !o.migrate {
+		return postgres.CheckCurrent(ctx, c.pool)
+	}
+	applied, err := postgres.Migrate(ctx, c.pool)
+	if err != nil {
+		return err
+	}
+	if len(applied) > 0 {
+		o.log.InfoContext(ctx, "schema migrated", "migrations", len(applied))
+	}
+	return nil
+}
+
+// waitForKafka pings the brokers until one answers or the deadline has passed.
+func waitForKafka(ctx context.Context, admin *kafka.Admin, within time.Duration, log *slog.Logger) error {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	var last error
+	for wait := 200 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
+		err := admin.Ping(ctx)
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() == nil || last == nil {
+			last = err
+		}
+		log.WarnContext(ctx, "Kafka does not answer yet", "cause", err, "next_try_in", wait)
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("kafka did not answer within the start deadline: %w", last)
+		case <-time.After(wait):
+		}
+	}
+}
+
+// EnsureTopics creates the configured topics that do not exist.
+func EnsureTopics(ctx context.Context, admin *kafka.Admin, cfg configs.Config) error {
+	if _, err := admin.EnsureTopics(ctx, TopicConfigs(cfg)); err != nil {
+		return fmt.Errorf("create topics: %w", err)
+	}
+	return nil
+}
+
+// TopicConfigs are the configured topics as the transport creates them.
+func TopicConfigs(cfg configs.Config) []kafka.TopicConfig {
+	naming := cfg.TopicNaming()
+	specs := cfg.TopicSpecs()
+	list := make([]kafka.TopicConfig, len(specs))
+	for i, spec := range specs {
+		list[i] = kafka.TopicConfig{
+			Name: naming.Physical(spec.Topic), Partitions: int32(spec.Partitions),
+			ReplicationFactor: cfg.Kafka.ReplicationFactor,
+			Configs:           map[string]string{"retention.ms": strconv.FormatInt(spec.Retention.Milliseconds(), 10)},
+		}
+	}
+	return list
+}
+
+func (c *connections) close() {
+	if c.admin != nil {
+		c.admin.Close()
+	}
+	c.pool.Close()
+}
+
+// isInfrastructure tells the faults of Kafka and PostgreSQL from those of
+// handlers.
+func isInfrastructure(err error) bool {
+	return postgres.IsInfrastructure(err) || kafka.IsInfrastructure(err)
+}

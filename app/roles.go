@@ -1,0 +1,40 @@
+package app
+
+import (
+	"go.uber.org/fx"
+
+	"github.com/millrace/millrace/configs"
+)
+
+// roles assembles what the configuration asks this process to do. The order of
+// the invocations is the order of starting, and the reverse that of stopping.
+func roles(cfg configs.Config) fx.Option {
+	parts := []fx.Option{
+		fx.Provide(newLoops),
+		telemetryModule, storageModule, transportModule,
+	}
+	var start []fx.Option
+	add := func(role configs.Role, module fx.Option, run any) {
+		if !cfg.HasRole(role) {
+			return
+		}
+		parts = append(parts, module)
+		if run != nil {
+			start = append(start, fx.Invoke(run))
+		}
+	}
+	add(configs.RoleRelay, relayModule, runRelay)
+	add(configs.RoleMaintenance, maintenanceModule, runMaintenance)
+	add(configs.RoleCoordinator, coordinatorModule, runCoordinator)
+	add(configs.RoleWorker, workerModule, runWorker)
+	add(configs.RoleProjections, projectionsModule, nil)
+	start = append(start, fx.Invoke(runRouter))
+	add(configs.RoleAPI, apiModule, runAPI)
+	start = append(start, fx.Invoke(runAdmin))
+	return fx.Options(append(parts, start...)...)
+}
+
+// asConsumer provides the result of a constructor as a consumer of the router.
+func asConsumer(constructor any) fx.Option {
+	return fx.Provide(fx.Annotate(constructor, fx.ResultTags(`group:"consumers"`)))
+}

@@ -1,0 +1,187 @@
+package app
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/fx"
+
+	"github.com/millrace/millrace/configs"
+	"github.com/millrace/millrace/internal/eventlog"
+	"github.com/millrace/millrace/internal/execution/store"
+	"github.com/millrace/millrace/internal/postgres"
+	"github.com/millrace/millrace/internal/secret"
+	"github.com/millrace/millrace/internal/server"
+	"github.com/millrace/millrace/internal/server/admin"
+	"github.com/millrace/millrace/internal/server/auth"
+	"github.com/millrace/millrace/internal/server/health"
+	"github.com/millrace/millrace/internal/server/rest"
+	"github.com/millrace/millrace/internal/server/sse"
+	"github.com/millrace/millrace/middleware"
+	"github.com/millrace/millrace/projections"
+	"github.com/millrace/millrace/topics"
+)
+
+// apiModule serves the REST API with its live streams.
+var apiModule = fx.Module("api", fx.Provide(newHub, newStreams, newAPI))
+
+// addresses are where the servers of this process ended up listening.
+type addresses struct{ api, admin string }
+
+// newHealth says what this process needs to be ready.
+func newHealth(c *connections) *health.Health {
+	return health.New(
+		health.Check{Name: "postgres", Run: c.pool.Ping},
+		health.Check{Name: "kafka", Run: c.admin.Ping},
+		health.Check{Name: "migrations", Run: func(ctx context.Context) error {
+			return postgres.CheckCurrent(ctx, c.pool)
+		}},
+	)
+}
+
+func newHub(cfg configs.Config, c *connections, log *slog.Logger, reg prometheus.Registerer) *sse.Hub {
+	events := cfg.TopicNaming().Physical(topics.ExecutionEvents)
+	return sse.NewHub(sse.NewKafkaLog(c.kafka, c.admin, events), log, reg)
+}
+
+func newStreams(hub *sse.Hub, pool *pgxpool.Pool) *sse.Streams {
+	return sse.NewStreams(hub, eventlog.NewReader(pool), sse.Config{})
+}
+
+func newAPI(
+	cfg configs.Config, c *connections, st *store.Store, streams *sse.Streams, h *health.Health, log *slog.Logger,
+) (*rest.API, error) {
+	guard, err := newGuard(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return rest.New(rest.Deps{
+		Executions: st,
+		Lists:      projections.NewReader(c.pool),
+		History:    eventlog.NewReader(c.pool),
+		Topics:     rest.NewBrokerTopics(c.admin, cfg.TopicNaming()),
+		Streams:    streams,
+		Health:     h,
+		Guard:      guard,
+		Logger:     log,
+		Faults:     middleware.Classifier{Infrastructure: []func(error) bool{isInfrastructure}},
+	}, rest.Config{Version: Version(), MaxBodyBytes: int64(cfg.API.MaxBodyBytes)})
+}
+
+// newGuard reads the token of the API, and makes one where there is none yet.
+func newGuard(cfg configs.Config) (auth.Guard, error) {
+	if cfg.API.Auth.Mode == configs.AuthOff {
+		return auth.Guard{}, nil
+	}
+	token, err := apiToken(cfg)
+	if err != nil {
+		return auth.Guard{}, fmt.Errorf("api token: %w", err)
+	}
+	return auth.Guard{Tokens: auth.Static{{
+		Hash:      auth.HashToken(token.Reveal()),
+		Principal: auth.Principal{Name: "admin", Scopes: []auth.Scope{auth.Admin}},
+	}}}, nil
+}
+
+func apiToken(cfg configs.Config) (secret.Secret, error) {
+	if token := cfg.API.Auth.Token; token.Reveal() != "" {
+		return token, nil
+	}
+	path := cmp.Or(cfg.API.Auth.TokenFile, configs.TokenFile(cfg.DataDir))
+	if err := makeToken(path); err != nil {
+		return secret.Secret{}, err
+	}
+	token, err := configs.ReadToken(path)
+	if err == nil && token.Reveal() == "" {
+		err = fmt.Errorf("the file %s is empty: delete it to have a new token made", path)
+	}
+	return token, err
+}
+
+// makeToken writes a random token to a file that only its owner can read, unless
+// the file exists. Of several processes that start at once one makes the file.
+func makeToken(path string) error {
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+		return err
+	}
+	random := make([]byte, 32)
+	_, _ = rand.Read(random) // never fails
+	// Written aside and linked into place, so that nobody reads half a token and
+	// nobody's token is overwritten.
+	temporary, err := os.CreateTemp(filepath.Dir(path), ".token-*") // 0600
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(temporary.Name()) }()
+	_, err = temporary.WriteString(hex.EncodeToString(random) + "\n")
+	if err := errors.Join(err, temporary.Close()); err != nil {
+		return err
+	}
+	if err := os.Link(temporary.Name(), path); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return nil
+}
+
+func runAPI(
+	lc fx.Lifecycle, l *loops, cfg configs.Config, api *rest.API, hub *sse.Hub, streams *sse.Streams,
+	h *health.Health, address *addresses, log *slog.Logger, reg prometheus.Registerer,
+) error {
+	l.run("live events", hub.Run)
+	config := server.Config{
+		Name: "api", Address: cfg.API.Listen, Setting: "api.listen (--api-listen)", Health: h, OnShutdown: streams.Close,
+	}
+	config.CertFile, config.KeyFile = cfg.API.TLS.CertFile, cfg.API.TLS.KeyFile
+	s := server.New(config, server.Wrap(api, config, log, server.NewMetrics(reg)), log)
+	serve(lc, l, s, cfg, &address.api)
+	return nil
+}
+
+func runAdmin(
+	lc fx.Lifecycle, l *loops, cfg configs.Config, gatherer prometheus.Gatherer, h *health.Health,
+	address *addresses, log *slog.Logger,
+) {
+	if cfg.Admin.Listen == "" {
+		return
+	}
+	config := server.Config{Name: "admin", Address: cfg.Admin.Listen, Setting: "admin.listen (--admin-listen)"}
+	serve(lc, l, server.New(config, admin.NewHandler(config, gatherer, h, log), log), cfg, &address.admin)
+}
+
+// serve opens the listener at the start, so that a port that is taken fails it,
+// serves, and ends requests in order at the stop.
+func serve(lc fx.Lifecycle, l *loops, s *server.Server, cfg configs.Config, url *string) {
+	lc.Append(fx.StartHook(func(ctx context.Context) error {
+		if err := s.Listen(ctx); err != nil {
+			return err
+		}
+		*url = s.URL()
+		return nil
+	}))
+	l.run("server", func(ctx context.Context) error {
+		stopped := make(chan error, 1)
+		stop := context.AfterFunc(ctx, func() {
+			timeout, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.API.ShutdownTimeout)
+			defer cancel()
+			stopped <- s.Shutdown(timeout)
+		})
+		err := s.Serve()
+		if !stop() {
+			err = errors.Join(err, <-stopped)
+		}
+		return err
+	})
+}

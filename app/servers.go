@@ -1,0 +1,98 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/millrace/millrace/configs"
+	"github.com/millrace/millrace/internal/embedded"
+	"github.com/millrace/millrace/internal/secret"
+)
+
+// serverStopTimeout is how long the embedded PostgreSQL may take to stop.
+const serverStopTimeout = 30 * time.Second
+
+// servers are the embedded servers of this process.
+type servers struct {
+	broker   *embedded.Broker
+	postgres *embedded.Postgres
+}
+
+// startServers starts the embedded servers that cfg asks for and fills in their
+// addresses.
+func startServers(ctx context.Context, cfg *configs.Config, log *slog.Logger) (*servers, error) {
+	s := &servers{}
+	if cfg.Embedded.Broker.Enabled || cfg.Embedded.Postgres.Enabled {
+		if err := makeDataDir(cfg.DataDir); err != nil {
+			return nil, err
+		}
+	}
+	if cfg.Embedded.Broker.Enabled {
+		broker, err := embedded.StartBroker(ctx, embedded.BrokerConfig{
+			DataDir: filepath.Join(cfg.DataDir, "kafka"), Listen: cfg.Embedded.Broker.Listen,
+			ListenSetting: "embedded.broker.listen (--kafka-listen)", Log: log,
+		})
+		if err != nil {
+			return nil, fmt.Errorf("start the embedded broker: %w", err)
+		}
+		s.broker = broker
+		cfg.Kafka.Brokers = broker.Addrs()
+	}
+	if cfg.Embedded.Postgres.Enabled {
+		pg, err := embedded.StartPostgres(ctx, embedded.PostgresConfig{
+			DataDir: filepath.Join(cfg.DataDir, "postgres"), BinDir: cfg.Embedded.Postgres.BinDir,
+			DataDirSetting: "data_dir (--data-dir)", Log: log,
+			FetchProgress: func(step embedded.FetchStep) {
+				log.InfoContext(ctx, "PostgreSQL is being fetched", "step", step)
+			},
+		})
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("start the embedded PostgreSQL: %w", err), s.stop(ctx))
+		}
+		s.postgres = pg
+		cfg.Postgres.DSN = secret.New(pg.DSN())
+	}
+	return s, nil
+}
+
+// makeDataDir makes the data directory, for its owner only. When root runs us,
+// PostgreSQL runs as somebody else, who must be able to pass through to the
+// cluster, though not to list what lies beside it.
+func makeDataDir(dir string) error {
+	mode := os.FileMode(0o700)
+	if os.Geteuid() == 0 {
+		mode = 0o711
+	}
+	if err := os.MkdirAll(dir, mode); err != nil {
+		return fmt.Errorf("make the data directory (setting data_dir): %w", err)
+	}
+	return nil
+}
+
+// exited delivers the end of a server that nobody asked for.
+func (s *servers) exited() <-chan error {
+	if s.postgres == nil {
+		return nil
+	}
+	return s.postgres.Exited()
+}
+
+// stop stops the servers, the database first: it is the one with clients to wait
+// for.
+func (s *servers) stop(ctx context.Context) error {
+	var errs []error
+	if s.postgres != nil {
+		ctx, cancel := context.WithTimeout(ctx, serverStopTimeout)
+		defer cancel()
+		errs = append(errs, s.postgres.Stop(ctx))
+	}
+	if s.broker != nil {
+		errs = append(errs, s.broker.Close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,108 @@
+package app
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/fx"
+
+	"github.com/millrace/millrace/configs"
+	"github.com/millrace/millrace/internal/inbox"
+	"github.com/millrace/millrace/internal/kafka"
+	"github.com/millrace/millrace/internal/outbox"
+	"github.com/millrace/millrace/internal/postgres"
+	"github.com/millrace/millrace/pipeline"
+)
+
+// transportModule connects consumers and publishers to Kafka.
+var transportModule = fx.Module("transport",
+	fx.Provide(newRecords, newPublisher, newRouter),
+)
+
+// newRecords is the one producer of the process.
+func newRecords(lc fx.Lifecycle, c *connections, reg prometheus.Registerer) (*kafka.Publisher, error) {
+	p, err := kafka.NewPublisher(c.kafka, kafka.PublisherConfig{Registerer: reg})
+	if err != nil {
+		return nil, err
+	}
+	lc.Append(fx.StopHook(p.Close))
+	return p, nil
+}
+
+func newPublisher(records *kafka.Publisher, cfg configs.Config) *pipeline.Publisher {
+	return pipeline.NewPublisher(records, cfg.TopicNaming())
+}
+
+// routerParams gather what the router needs, the consumers of all roles and of
+// the user among it. Their order is random and must not matter.
+type routerParams struct {
+	fx.In
+
+	Config    configs.Config
+	Conns     *connections
+	Pool      *pgxpool.Pool
+	Signals   *postgres.Signals
+	Records   *kafka.Publisher
+	Log       *slog.Logger
+	Registry  prometheus.Registerer
+	Consumers []pipeline.Consumer `group:"consumers"`
+}
+
+func newRouter(p routerParams) (*pipeline.Router, error) {
+	router, err := pipeline.NewRouter(pipeline.RouterConfig{
+		Subscribe: func(sub pipeline.Subscription) (message.Subscriber, error) {
+			return subscribe(p, sub)
+		},
+		Store:          inbox.New(p.Pool, func() { p.Signals.Wake(outbox.WakeName) }),
+		DeadLetters:    p.Records,
+		Naming:         p.Config.TopicNaming(),
+		Infrastructure: []func(error) bool{isInfrastructure},
+		Registerer:     p.Registry,
+		Log:            p.Log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range p.Consumers {
+		if err := router.Add(c); err != nil {
+			return nil, err
+		}
+	}
+	return router, nil
+}
+
+// subscribe joins the group of one consumer.
+func subscribe(p routerParams, sub pipeline.Subscription) (message.Subscriber, error) {
+	from := kafka.StartEarliest
+	if sub.From == pipeline.Latest {
+		from = kafka.StartLatest
+	}
+	cfg := kafka.SubscriberConfig{
+		Group: sub.Group, BatchSize: sub.BatchSize, StartFrom: from, Registerer: p.Registry, Logger: p.Log,
+		Hooks: kafka.Hooks{Assigned: sub.Assigned},
+	}
+	if released := sub.Released; released != nil {
+		cfg.Hooks.Revoked = func(_ context.Context, _ string, partition int32, _ int64, _ bool) { released(partition) }
+	}
+	return kafka.NewSubscriber(p.Conns.kafka, cfg)
+}
+
+// runRouter consumes from the start of the program, once every consumer is
+// subscribed, to its stop, when what is in flight is drained.
+func runRouter(lc fx.Lifecycle, l *loops, router *pipeline.Router, p routerParams) {
+	if len(p.Consumers) == 0 {
+		return
+	}
+	l.run("consumers", router.Run)
+	lc.Append(fx.StartHook(func(ctx context.Context) error {
+		select {
+		case <-router.Running():
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}))
+}

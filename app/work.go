@@ -1,0 +1,117 @@
+package app
+
+import (
+	"cmp"
+	"fmt"
+	"log/slog"
+	"maps"
+	"path/filepath"
+	"slices"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/fx"
+
+	"github.com/millrace/millrace/configs"
+	"github.com/millrace/millrace/handlers/coordinator"
+	"github.com/millrace/millrace/handlers/recorder"
+	"github.com/millrace/millrace/handlers/worker"
+	"github.com/millrace/millrace/internal/execution/store"
+	"github.com/millrace/millrace/internal/executor"
+	"github.com/millrace/millrace/internal/executor/function"
+	"github.com/millrace/millrace/internal/executor/process"
+	"github.com/millrace/millrace/internal/executor/spec"
+	"github.com/millrace/millrace/internal/kafka"
+	"github.com/millrace/millrace/internal/lease"
+	"github.com/millrace/millrace/internal/outbox"
+	"github.com/millrace/millrace/internal/postgres"
+	"github.com/millrace/millrace/pipeline"
+	"github.com/millrace/millrace/projections"
+)
+
+var (
+	relayModule       = fx.Module("relay", fx.Provide(newRelay))
+	maintenanceModule = fx.Module("maintenance", fx.Provide(newSweeper), asConsumer(newRecorderConsumer))
+	coordinatorModule = fx.Module("coordinator", fx.Provide(newAdmitter), asConsumer(newCoordinatorConsumer))
+	workerModule      = fx.Module("worker", fx.Provide(newExecutors, newWorker), asConsumer((*worker.Worker).Consumer))
+	projectionsModule = fx.Module("projections", asConsumer(newExecutionsView))
+)
+
+func newRelay(
+	cfg configs.Config, pool *pgxpool.Pool, leases *lease.Manager, records *kafka.Publisher,
+	signals *postgres.Signals, log *slog.Logger, reg prometheus.Registerer,
+) (*outbox.Relay, error) {
+	return outbox.NewRelay(outbox.Deps{
+		Pool: pool, Leases: leases, Publisher: records, IsRejected: kafka.IsRejected, Naming: cfg.TopicNaming(),
+		Signals: signals, Metrics: reg, Log: log,
+	}, outbox.Config{BatchSize: cfg.Relay.BatchSize, PollCeiling: cfg.Relay.PollCeiling})
+}
+
+func runRelay(l *loops, relay *outbox.Relay) { l.run("relay", relay.Run) }
+
+func newSweeper(st *store.Store, log *slog.Logger, reg prometheus.Registerer) *coordinator.Sweeper {
+	return coordinator.NewSweeper(st, 0, log, reg)
+}
+
+func runMaintenance(l *loops, s *coordinator.Sweeper) { l.run("sweeper", s.Run) }
+
+func newRecorderConsumer() pipeline.Consumer { return recorder.New() }
+
+func newExecutionsView() pipeline.Consumer { return projections.Executions() }
+
+func limits(cfg configs.Config) coordinator.Limits {
+	return coordinator.Limits{Concurrency: maps.Clone(cfg.Coordinator.Concurrency)}
+}
+
+func newCoordinatorConsumer(cfg configs.Config, st *store.Store) pipeline.Consumer {
+	return coordinator.NewConsumer(st, limits(cfg))
+}
+
+func newAdmitter(
+	cfg configs.Config, st *store.Store, leases *lease.Manager, signals *postgres.Signals,
+	log *slog.Logger, reg prometheus.Registerer,
+) *coordinator.Admitter {
+	return coordinator.NewAdmitter(coordinator.AdmitterConfig{
+		ID: cfg.Worker.ID, Limits: limits(cfg), PollInterval: cfg.Coordinator.PollInterval,
+	}, st, leases, signals, log, reg)
+}
+
+func runCoordinator(l *loops, a *coordinator.Admitter) { l.run("admitter", a.Run) }
+
+// newExecutors makes the executors that this worker offers. Functions that the
+// program added win over the built-in ones.
+func newExecutors(
+	lc fx.Lifecycle, cfg configs.Config, functions map[string]function.Func, log *slog.Logger,
+) ([]executor.Executor, error) {
+	var list []executor.Executor
+	if slices.Contains(cfg.Worker.Executors, spec.ExecutorProcess) {
+		root := cmp.Or(cfg.Worker.WorkRoot, filepath.Join(cfg.DataDir, "work"))
+		p, err := process.New(process.Config{WorkRoot: root, Logger: log})
+		if err != nil {
+			return nil, fmt.Errorf("executor process: %w", err)
+		}
+		lc.Append(fx.StopHook(p.Close))
+		list = append(list, p)
+	}
+	if slices.Contains(cfg.Worker.Executors, spec.ExecutorFunction) {
+		all := function.Builtins()
+		maps.Copy(all, functions)
+		list = append(list, function.New(function.Config{Functions: all}))
+	}
+	return list, nil
+}
+
+func newWorker(
+	lc fx.Lifecycle, cfg configs.Config, st *store.Store, executors []executor.Executor, signals *postgres.Signals,
+	log *slog.Logger, reg prometheus.Registerer,
+) (*worker.Worker, error) {
+	cancels, stop := signals.Subscribe(store.WakeCancel)
+	lc.Append(fx.StopHook(stop))
+	w := cfg.Worker
+	return worker.New(worker.Config{
+		ID: w.ID, Slots: w.Slots, Classes: w.ResourceClasses, Lease: w.Lease, Heartbeat: w.Heartbeat,
+		MaxOutputBytes: int64(w.MaxOutputBytes), ShutdownGrace: w.ShutdownGrace,
+	}, st, executors, cancels, log, reg)
+}
+
+func runWorker(l *loops, w *worker.Worker) { l.run("worker", w.Run) }

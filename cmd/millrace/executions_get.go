@@ -1,0 +1,130 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millrace/millrace/internal/client"
+)
+
+func (c *cli) getCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "get ID",
+		Short: "Show one execution in full",
+		Long:  `Show one execution as it stands: its request, its times, and its result once it has ended.`,
+		Example: `  millrace executions get 0198c0de-0000-7000-8000-000000000001
+  millrace executions get 0198c0de-0000-7000-8000-000000000001 -o yaml --watch`,
+		Args: args(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, ids []string) error {
+			api, err := c.connect()
+			if err != nil {
+				return err
+			}
+			defer api.Close()
+			return c.repeat(cmd.Context(), func(ctx context.Context, w io.Writer) error {
+				e, err := api.Get(ctx, ids[0])
+				if err != nil {
+					return err
+				}
+				if c.output == "table" || c.output == "wide" {
+					return c.describe(w, e)
+				}
+				return render(c, w, c.executionListing([]client.Execution{e}, true))
+			})
+		},
+	}
+}
+
+// describe writes an execution as lines of name and value.
+func (c *cli) describe(w io.Writer, e client.Execution) error {
+	tabs := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	line := func(name, value string) {
+		if value = oneLine(value); name == "State" {
+			value = painted(value, c.colours(), stateColour(e))
+		}
+		if value != "" && value != "-" {
+			_, _ = fmt.Fprintf(tabs, "%s:\t%s\n", name, value) // Flush reports errors
+		}
+	}
+	state := e.State
+	if e.Cancel != nil && !client.Final(e.State) {
+		state += " (cancel asked for by " + e.Cancel.By + ")"
+	}
+	line("ID", e.ID)
+	line("State", state)
+	line("Result", resultText(e.Result))
+	line("Runs", what(e))
+	line("Executor", e.Executor)
+	line("Attempt", attemptText(e))
+	line("Worker", e.Worker)
+	line("User", e.User)
+	line("Priority", fmt.Sprint(e.Priority))
+	line("Class", e.ResourceClass)
+	line("Concurrency key", e.ConcurrencyKey)
+	line("Labels", labelText(e.Labels))
+	line("Limits", limitsText(e.Limits))
+	for _, t := range []struct {
+		name string
+		at   *time.Time
+	}{
+		{"Not before", e.NotBefore}, {"Requested", &e.RequestedAt}, {"Queued", e.QueuedAt},
+		{"Scheduled", e.ScheduledAt}, {"Started", e.StartedAt}, {"Finished", e.FinishedAt},
+	} {
+		line(t.name, c.timeText(t.at))
+	}
+	line("Ran", ran(c.now())(e))
+	if e.Result != nil {
+		line("Value", string(e.Result.Value))
+		line("Stdout", streamText(e.Result.Stdout))
+		line("Stderr", streamText(e.Result.Stderr))
+	}
+	return tabs.Flush()
+}
+
+// timeText is a time and how long ago it was.
+func (c *cli) timeText(at *time.Time) string {
+	if at == nil || at.IsZero() {
+		return ""
+	}
+	text := at.UTC().Format(time.RFC3339)
+	if now := c.now(); at.After(now) {
+		return text + " (in " + span(at.Sub(now)) + ")"
+	}
+	return text + " (" + age(c.now(), *at) + " ago)"
+}
+
+func attemptText(e client.Execution) string {
+	if e.Retry == nil || e.Retry.MaxAttempts <= 1 {
+		return fmt.Sprint(e.Attempt)
+	}
+	return fmt.Sprintf("%d of %d", e.Attempt, e.Retry.MaxAttempts)
+}
+
+func limitsText(l *client.Limits) string {
+	if l == nil {
+		return ""
+	}
+	var parts []string
+	for _, p := range [][2]string{{"queue", l.Queue}, {"start", l.Start}, {"run", l.Run}, {"total", l.Total}} {
+		if p[1] != "" {
+			parts = append(parts, p[0]+" "+p[1])
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+func streamText(s *client.Stream) string {
+	if s == nil {
+		return ""
+	}
+	if s.Truncated {
+		return fmt.Sprintf("%d bytes, of which %d were kept", s.Bytes, s.KeptBytes)
+	}
+	return fmt.Sprintf("%d bytes", s.Bytes)
+}

@@ -1,0 +1,217 @@
+package main
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/millrace/millrace/configs"
+)
+
+const (
+	id1 = "0198c0de-0000-7000-8000-000000000001"
+	id2 = "0198c0de-0000-7000-8000-000000000002"
+)
+
+const completed = `{"id":"` + id1 + `","state":"COMPLETED","version":6,"attempt":1,"tenant":"default","user":"ada","executor":"process",
+	"spec":{"command":["/usr/bin/wc","-w"]},"priority":3,"resource_class":"default","requirements":{"slots":1},"limits":{"run":"1h0m0s"},
+	"retry":{"max_attempts":3,"backoff":"1s"},"labels":{"team":"data","a":"b"},"origin":{"kind":"rest"},"worker":"host-1-abcd",
+	"requested_at":"2026-03-01T11:58:00Z","queued_at":"2026-03-01T11:58:00.1Z","scheduled_at":"2026-03-01T11:58:00.2Z",
+	"started_at":"2026-03-01T11:58:01Z","finished_at":"2026-03-01T11:58:03.5Z",
+	"result":{"exit_code":0,"stdout":{"bytes":6,"kept_bytes":6,"truncated":false},"stderr":{"bytes":9000,"kept_bytes":100,"truncated":true}}}`
+
+const failed = `{"id":"` + id2 + `","state":"FAILED","version":6,"attempt":3,"tenant":"default","user":"","name":"a-rather-long-name-that-does-not-fit-into-a-table","executor":"function",
+	"priority":5,"resource_class":"gpu","origin":{"kind":"rest"},"worker":"host\u001b[31m-2",
+	"requested_at":"2026-02-27T11:58:00Z","finished_at":"2026-02-27T12:58:03.5Z","result":{"reason":"function_error","message":"boom\nbang"}}`
+
+func TestExecutionOutputs(t *testing.T) {
+	t.Parallel()
+	c := newConsole(t)
+	c.api.answers("GET /v1/executions", 200, `{"executions":[`+completed+`,`+failed+`]}`)
+	c.api.answers("GET /v1/executions/{id}", 200, completed)
+	c.api.answers("GET /v1/executions/{id}/events", 200, `{"events":[
+		{"specversion":"1.0","id":"ev-1","source":"/millrace","type":"millrace.execution.requested.v1","subject":"`+id1+`","time":"2026-03-01T11:58:00Z","sequence":"1","data":{"execution_id":"`+id1+`"}},
+		{"specversion":"1.0","id":"ev-2","source":"/millrace","type":"millrace.execution.requeued.v1","subject":"`+id1+`","time":"2026-03-01T11:58:01Z","sequence":"2","data":{"attempt":2,"worker":"w","cause":"lease_expired"}},
+		{"specversion":"1.0","id":"ev-3","source":"/other","type":"com.example.thing","time":"2026-03-01T11:59:59.5Z","data":7}]}`)
+	c.api.answers("GET /v1/topics", 200, `{"topics":[{"topic":"execution_events","name":"prod_events","partitions":12,"retention":"2160h0m0s","key":"execution id","purpose":"the log"}]}`)
+	c.api.answers("POST /v1/executions/{id}/cancel", 202, strings.Replace(completed, "COMPLETED", "CANCELLED", 1))
+	for name, line := range map[string]string{
+		"list_table": "executions list", "list_wide": "executions list -o wide", "list_json": "exec ls -o json",
+		"list_yaml": "executions list -o yaml", "list_name": "executions list -o name",
+		"get_table": "executions get " + id1, "get_json": "executions get -o json " + id1, "get_yaml": "executions get -o yaml " + id1,
+		"events_table": "executions events " + id1, "events_json": "executions events -o json " + id1,
+		"topics_table": "topics list", "topics_yaml": "topics list -o yaml",
+		"cancel_table": "executions cancel " + id1,
+	} {
+		require.Equal(t, exitOK, c.run(strings.Fields(line)...), c.err.String())
+		c.golden(name)
+		assert.Empty(t, c.err.String(), name)
+		assert.NotContains(t, c.out.String(), "\x1b", "no control characters off a terminal, nor from others")
+	}
+}
+
+func TestListAsksForWhatItWasAsked(t *testing.T) {
+	t.Parallel()
+	c := newConsole(t)
+	c.api.answers("GET /v1/executions", 200, `{"executions":[`+completed+`,`+failed+`],"next_page_token":"more"}`)
+	require.Equal(t, exitOK, c.run("executions", "list", "--state", "failed,timed_out", "--user", "ada", "--executor", "process", "--label", "b=2", "--label", "a=1", "--limit", "2", "-o", "name"))
+	request, _, _ := c.api.last()
+	assert.Equal(t, "GET /v1/executions?executor=process&label=a%3D1&label=b%3D2&page_size=2&state=FAILED&state=TIMED_OUT&user=ada", request)
+	assert.Equal(t, id1+"\n"+id2+"\n", c.out.String(), "and stops at the limit although there is more")
+}
+
+func TestAnEmptyListIsAnEmptyList(t *testing.T) {
+	t.Parallel()
+	c := newConsole(t)
+	c.api.answers("GET /v1/executions", 200, `{"executions":[]}`)
+	require.Equal(t, exitOK, c.run("executions", "list", "-o", "json"))
+	assert.Equal(t, "[]\n", c.out.String())
+	c.errTerminal = true
+	require.Equal(t, exitOK, c.run("executions", "list"))
+	assert.Equal(t, "no executions\n", c.err.String())
+}
+
+func TestColoursAreForTerminals(t *testing.T) {
+	t.Parallel()
+	c := newConsole(t)
+	c.api.answers("GET /v1/executions", 200, `{"executions":[`+completed+`]}`)
+	c.outTerminal = true
+	require.Equal(t, exitOK, c.run("executions", "list"))
+	assert.Contains(t, c.out.String(), "\x1b[32mCOMPLETED\x1b[39m")
+	c.environ = append(c.environ, "NO_COLOR=1")
+	require.Equal(t, exitOK, c.run("executions", "list"))
+	assert.NotContains(t, c.out.String(), "\x1b")
+}
+
+func TestExitCodesOfAnswers(t *testing.T) {
+	t.Parallel()
+	c := newConsole(t)
+	for id, answer := range map[string]struct {
+		status int
+		code   string
+		exit   int
+	}{
+		"missing":  {404, "execution_not_found", exitNotFound},
+		"conflict": {409, "execution_ended", exitFailure},
+		"internal": {500, "internal", exitFailure},
+		"slow":     {504, "timeout", exitTimeout},
+	} {
+		c.api.mux.HandleFunc("GET /v1/executions/"+id, func(w http.ResponseWriter, _ *http.Request) {
+			problem(w, answer.status, answer.code, "The title of "+answer.code)
+		})
+		assert.Equal(t, answer.exit, c.run("executions", "get", id), id)
+		assert.Equal(t, "millrace: The title of "+answer.code+"\n", c.err.String())
+	}
+}
+
+func TestNobodyAnswers(t *testing.T) {
+	t.Parallel()
+	c := newConsole(t)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	url := "http://" + listener.Addr().String()
+	require.NoError(t, listener.Close())
+	assert.Equal(t, exitFailure, c.run("--url", url, "executions", "list"))
+	assert.Equal(t, "millrace: no Millrace answers at "+url+": start one with `millrace up` or set --url\n", c.err.String())
+}
+
+func TestAWrongTokenIsExplained(t *testing.T) {
+	t.Parallel()
+	c := newConsole(t)
+	assert.Equal(t, exitFailure, c.run("--token", "other", "executions", "list"))
+	assert.Contains(t, c.err.String(), "`millrace token` prints it")
+}
+
+func TestTheDataDirectoryIsEnough(t *testing.T) {
+	t.Parallel()
+	c := newConsole(t)
+	c.api.answers("GET /v1/executions", 200, `{"executions":[]}`)
+	dir := t.TempDir()
+	require.NoError(t, configs.WriteEndpoints(dir, configs.Endpoints{URL: c.api.url}))
+	require.NoError(t, os.WriteFile(configs.TokenFile(dir), []byte(canary+"\n"), 0o600))
+	c.environ = []string{"HOME=/nowhere"}
+	require.Equal(t, exitOK, c.run("--data-dir", dir, "executions", "list"), c.err.String())
+
+	config := dir + "/c.yaml"
+	require.NoError(t, os.WriteFile(config, []byte("data_dir: "+dir), 0o600))
+	require.Equal(t, exitOK, c.run("--config", config, "executions", "list"), c.err.String())
+
+	require.Equal(t, exitOK, c.run("--data-dir", dir, "token"))
+	assert.Equal(t, canary+"\n", c.out.String())
+	assert.Equal(t, exitNotFound, c.run("--data-dir", t.TempDir(), "token"))
+	assert.Contains(t, c.err.String(), "millrace up")
+}
+
+func TestCancelGoesOnAfterAFault(t *testing.T) {
+	t.Parallel()
+	c := newConsole(t)
+	c.api.answers("POST /v1/executions/"+id2+"/cancel", 202, completed)
+	c.api.mux.HandleFunc("POST /v1/executions/"+id1+"/cancel", func(w http.ResponseWriter, _ *http.Request) {
+		problem(w, 409, "execution_ended", "The execution has ended")
+	})
+	assert.Equal(t, exitFailure, c.run("executions", "cancel", id1, id2, "--reason", "why", "-o", "name"))
+	assert.Equal(t, id1+"\n", c.out.String())
+	assert.Contains(t, c.err.String(), "has ended")
+	_, body, _ := c.api.last()
+	assert.JSONEq(t, `{"reason":"why"}`, body)
+}
+
+func TestOutputsGoWhereTheyBelong(t *testing.T) {
+	t.Parallel()
+	c := newConsole(t)
+	c.api.mux.HandleFunc("GET /v1/executions/{id}/output", func(w http.ResponseWriter, r *http.Request) {
+		_, _ = w.Write([]byte("\x00\xff of " + r.URL.RawQuery))
+	})
+	require.Equal(t, exitOK, c.run("executions", "output", id1, "--attempt", "2"))
+	assert.Equal(t, "\x00\xff of attempt=2&stream=stdout", c.out.String())
+	assert.Equal(t, "\x00\xff of attempt=2&stream=stderr", c.err.String())
+	require.Equal(t, exitOK, c.run("executions", "output", id1, "--stream", "stderr"))
+	assert.Equal(t, "\x00\xff of stream=stderr", c.out.String())
+}
+
+func TestWatchPrintsEvents(t *testing.T) {
+	t.Parallel()
+	c := newConsole(t)
+	c.api.mux.HandleFunc("GET /v1/executions/{id}/events", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = w.Write([]byte(sse("1", "started", `{"attempt":1,"worker":"w"}`) + "event: reset\ndata: {}\n\n" + sse("2", "completed", `{}`)))
+	})
+	require.Equal(t, exitOK, c.run("executions", "watch", id1, "-o", "json"))
+	assert.Equal(t, 2, strings.Count(c.out.String(), "\n"))
+	assert.Contains(t, c.err.String(), "some are missing")
+	require.Equal(t, exitOK, c.run("executions", "watch", id1))
+	assert.Contains(t, c.out.String(), "started")
+	assert.Contains(t, c.out.String(), "attempt 1, on w")
+	require.Equal(t, exitOK, c.run("executions", "watch", id1, "--type", "completed", "-o", "name"))
+	assert.Equal(t, "ev-2\n", c.out.String())
+}
+
+func TestRepeatUntilInterrupted(t *testing.T) {
+	t.Parallel()
+	c := newConsole(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	c.ctx = ctx
+	rounds := 0
+	c.api.mux.HandleFunc("GET /v1/executions", func(w http.ResponseWriter, _ *http.Request) {
+		if rounds++; rounds == 3 {
+			cancel()
+		}
+		_, _ = w.Write([]byte(`{"executions":[` + completed + `]}`))
+	})
+	assert.Equal(t, exitOK, c.run("executions", "list", "-o", "name", "--watch=1ms"))
+	assert.Equal(t, id1+"\n\n"+id1+"\n", c.out.String())
+}
+
+// sse is one message of an event stream.
+func sse(cursor, kind, data string) string {
+	full := "millrace.execution." + kind + ".v1"
+	return "id: " + cursor + "\nevent: " + full + "\ndata: {\"specversion\":\"1.0\",\"id\":\"ev-" + cursor + "\",\"source\":\"/m\",\"type\":\"" + full +
+		"\",\"subject\":\"" + id1 + "\",\"time\":\"2026-03-01T12:00:00Z\",\"sequence\":\"" + cursor + "\",\"data\":" + data + "}\n\n"
+}

@@ -1,0 +1,162 @@
+package configs
+
+import (
+	"time"
+
+	"github.com/millrace/millrace/internal/secret"
+	"github.com/millrace/millrace/topics"
+)
+
+// Config is every setting of Millrace. Make one with Default or Sources.Load.
+//
+// The tags: key is the name within the parent; doc the sentence that the
+// reference shows; oneof the accepted values; flag the name of the command-line
+// flag of `up` and `serve`; unset says what an empty value means; file marks a
+// file that must exist when it is named.
+type Config struct {
+	Env                 string `key:"env" oneof:"development,production" doc:"What this installation is for. Production refuses the embedded broker and the embedded PostgreSQL."`
+	DataDir             string `key:"data_dir" flag:"data-dir" unset:"/var/lib/millrace for root, $XDG_DATA_HOME/millrace or ~/.local/share/millrace for others" doc:"The directory for everything that Millrace keeps on disk."`
+	Roles               []Role `key:"roles" flag:"roles" oneof:"api,coordinator,worker,projections,relay,maintenance" doc:"What this process does."`
+	InsecureAllowRemote bool   `key:"insecure_allow_remote" flag:"insecure-allow-remote" doc:"Accept addresses other than loopback although TLS or authentication is off. Only for networks that you trust."`
+
+	StartDeadline time.Duration `key:"start_deadline" flag:"start-deadline" doc:"How long to wait for Kafka and PostgreSQL at start before giving up."`
+
+	API         API                         `key:"api" doc:"The REST API."`
+	Admin       Admin                       `key:"admin" doc:"Metrics, health and profiles, for operators."`
+	Kafka       Kafka                       `key:"kafka" doc:"The connection to Apache Kafka."`
+	Postgres    Postgres                    `key:"postgres" doc:"The connection to PostgreSQL."`
+	Embedded    Embedded                    `key:"embedded" doc:"The servers that run inside or under this process."`
+	Topics      map[topics.Topic]TopicTable `key:"topics" doc:"The topics, by logical name."`
+	Coordinator Coordinator                 `key:"coordinator" doc:"What decides when an execution may run."`
+	Worker      Worker                      `key:"worker" doc:"What runs executions."`
+	Relay       Relay                       `key:"relay" doc:"What publishes the outbox to Kafka."`
+	Log         Log                         `key:"log" doc:"The log, written to stderr."`
+}
+
+// API configures the REST API.
+type API struct {
+	Listen          string        `key:"listen" flag:"api-listen" doc:"The address of the REST API and the console. Port 0 takes any free port."`
+	MaxBodyBytes    Size          `key:"max_body_bytes" doc:"The largest request body that is read; a larger one is refused with 413."`
+	ShutdownTimeout time.Duration `key:"shutdown_timeout" doc:"How long requests in flight may take to end after a stop was asked for."`
+	Auth            Auth          `key:"auth" doc:"Authentication of callers."`
+	TLS             ServerTLS     `key:"tls" doc:"TLS of the REST API."`
+}
+
+// Auth configures the authentication of API callers.
+type Auth struct {
+	Mode      string        `key:"mode" flag:"auth" oneof:"token,off" doc:"How callers prove who they are: by a bearer token, or not at all, which is accepted on loopback addresses only."`
+	Token     secret.Secret `key:"token" unset:"read from api.auth.token_file" doc:"The bearer token."`
+	TokenFile string        `key:"token_file" unset:"token in the data directory" doc:"The file that holds the bearer token. It is made, with a random token and mode 0600, when it does not exist."`
+}
+
+// ServerTLS is the certificate of a listener; both fields or none are set.
+type ServerTLS struct {
+	CertFile string `key:"cert_file" file:"read" unset:"no TLS" doc:"The certificate chain, PEM."`
+	KeyFile  string `key:"key_file" file:"read" unset:"no TLS" doc:"The private key, PEM."`
+}
+
+// Enabled says whether the listener speaks TLS.
+func (t ServerTLS) Enabled() bool { return t.CertFile != "" && t.KeyFile != "" }
+
+// Admin configures the listener for operators.
+type Admin struct {
+	Listen string `key:"listen" flag:"admin-listen" doc:"The address of /metrics and /debug/pprof. It has neither TLS nor authentication."`
+}
+
+// Kafka configures every connection to the broker.
+type Kafka struct {
+	Driver            string        `key:"driver" oneof:"franz" doc:"The client library under the transport."`
+	Brokers           []string      `key:"brokers" flag:"kafka-brokers" unset:"the embedded broker, or that of a running millrace up with the same data directory" doc:"The addresses to start from, host:port."`
+	ClientID          string        `key:"client_id" doc:"How this installation calls itself at the broker."`
+	ReplicationFactor int16         `key:"replication_factor" doc:"The number of replicas of topics that Millrace creates; -1 leaves it to the broker."`
+	DialTimeout       time.Duration `key:"dial_timeout" doc:"How long one attempt to connect may take."`
+	SessionTimeout    time.Duration `key:"session_timeout" doc:"After how long without a sign of life the broker gives a consumer's partitions to another."`
+	HeartbeatInterval time.Duration `key:"heartbeat_interval" doc:"How often a consumer gives a sign of life, and so how soon it learns of a rebalance; at most a third of the session timeout."`
+	RebalanceTimeout  time.Duration `key:"rebalance_timeout" doc:"How long a consumer may take to hand over its partitions."`
+	TLS               ClientTLS     `key:"tls" doc:"TLS of the connections to Kafka."`
+	SASL              SASL          `key:"sasl" doc:"Authentication at the broker."`
+}
+
+// ClientTLS configures TLS of a connection that Millrace opens.
+type ClientTLS struct {
+	Enabled    bool   `key:"enabled" doc:"Speak TLS."`
+	CAFile     string `key:"ca_file" file:"read" unset:"the system's authorities" doc:"The authorities to trust, PEM."`
+	CertFile   string `key:"cert_file" file:"read" unset:"no client certificate" doc:"The client certificate, PEM."`
+	KeyFile    string `key:"key_file" file:"read" unset:"no client certificate" doc:"The key of the client certificate, PEM."`
+	ServerName string `key:"server_name" unset:"the host that is dialled" doc:"The name that the server's certificate must carry."`
+}
+
+// SASL configures authentication at the broker.
+type SASL struct {
+	Mechanism string        `key:"mechanism" oneof:",PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER" unset:"no authentication" doc:"The SASL mechanism."`
+	Username  string        `key:"username" unset:"none" doc:"The user, for PLAIN and SCRAM."`
+	Password  secret.Secret `key:"password" doc:"The password, for PLAIN and SCRAM."`
+	Token     secret.Secret `key:"token" doc:"The token, for OAUTHBEARER."`
+	TokenFile string        `key:"token_file" file:"read" unset:"none" doc:"The file that holds the token, for OAUTHBEARER. It is read again for every connection, so that a rotated token needs no restart."`
+}
+
+// Postgres configures the connection to the database.
+type Postgres struct {
+	DSN            secret.Secret `key:"dsn" flag:"postgres-dsn" unset:"DATABASE_URL, else the PG* variables, else the embedded PostgreSQL, or that of a running millrace up with the same data directory" doc:"The data source name, as a URL or as key=value pairs."`
+	MaxConns       int32         `key:"max_conns" doc:"The most connections in this process's pool; 0 is 4 per core, at least 10."`
+	ConnectTimeout time.Duration `key:"connect_timeout" doc:"How long one attempt to connect may take."`
+}
+
+// Embedded configures the servers that Millrace brings along.
+type Embedded struct {
+	Broker   EmbeddedBroker   `key:"broker" doc:"The in-process broker that speaks the Kafka protocol."`
+	Postgres EmbeddedPostgres `key:"postgres" doc:"The PostgreSQL that runs as a child process."`
+}
+
+// EmbeddedBroker configures the in-process broker.
+type EmbeddedBroker struct {
+	Enabled bool   `key:"enabled" doc:"Run it. millrace up does, unless kafka.brokers is set."`
+	Listen  string `key:"listen" flag:"kafka-listen" doc:"The address at which it speaks the Kafka protocol."`
+}
+
+// EmbeddedPostgres configures the child PostgreSQL.
+type EmbeddedPostgres struct {
+	Enabled bool   `key:"enabled" doc:"Run it. millrace up does, unless postgres.dsn is set."`
+	BinDir  string `key:"bin_dir" flag:"postgres-bin" unset:"search the machine, else fetch them" doc:"The directory with the server's programs (postgres, initdb)."`
+}
+
+// TopicTable says how one topic is named and made.
+type TopicTable struct {
+	Name       string        `key:"name" doc:"The name of the topic at the broker."`
+	Partitions int32         `key:"partitions" doc:"The number of partitions that the topic is created with."`
+	Retention  time.Duration `key:"retention" doc:"How long the broker keeps a record at least."`
+}
+
+// Coordinator configures admission.
+type Coordinator struct {
+	Concurrency   map[string]int `key:"concurrency" unset:"as many as the workers have slots" doc:"The most executions that run at once, by resource class; 0 is as many as the workers have slots."`
+	AgeingStep    time.Duration  `key:"ageing_step" doc:"The wait that is worth one step of priority, so that nothing waits for ever."`
+	StartLimit    time.Duration  `key:"start_limit" doc:"How long a scheduled execution may wait for a worker before it is scheduled again, when its request does not say."`
+	MaxDeliveries int            `key:"max_deliveries" doc:"How often an execution may lose its worker before it is quarantined."`
+	PollInterval  time.Duration  `key:"poll_interval" doc:"How often the queue is looked at when nothing wakes the coordinator."`
+}
+
+// Worker configures the running of executions.
+type Worker struct {
+	ID              string        `key:"id" unset:"host name, process id and a random part" doc:"The name of this worker, unique in the installation."`
+	Slots           int           `key:"slots" flag:"worker-slots" doc:"The number of executions that run here at once."`
+	ResourceClasses []string      `key:"resource_classes" flag:"worker-classes" doc:"The resource classes that this worker serves."`
+	Executors       []string      `key:"executors" oneof:"process,function" doc:"The executors that this worker offers."`
+	Lease           time.Duration `key:"lease" doc:"How long a claim lasts without a heartbeat. What loses its lease is stopped and run again."`
+	Heartbeat       time.Duration `key:"heartbeat" doc:"How often a claim is extended; less than a third of the lease."`
+	MaxOutputBytes  Size          `key:"max_output_bytes" doc:"How much of stdout and of stderr is kept per attempt; the rest is counted and dropped."`
+	WorkRoot        string        `key:"work_root" unset:"work in the data directory" doc:"Where the working directories of processes are made."`
+	ShutdownGrace   time.Duration `key:"shutdown_grace" doc:"How long running executions may take to end after a stop was asked for, before they are stopped and handed back."`
+}
+
+// Relay configures the publishing of the outbox.
+type Relay struct {
+	BatchSize   int           `key:"batch_size" doc:"The most rows that are published at once."`
+	PollCeiling time.Duration `key:"poll_ceiling" doc:"The longest wait between two looks at the outbox when nothing wakes the relay."`
+}
+
+// Log configures the log.
+type Log struct {
+	Level  string `key:"level" flag:"log-level" oneof:"debug,info,warn,error" doc:"The least severe level that is written."`
+	Format string `key:"format" flag:"log-format" oneof:"text,json" doc:"One line of text or one JSON object per entry."`
+}

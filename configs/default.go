@@ -1,0 +1,159 @@
+package configs
+
+import (
+	"cmp"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/millrace/millrace/topics"
+)
+
+// Role is a part of Millrace that a process may play.
+type Role string
+
+// The roles.
+const (
+	// RoleAPI serves the REST API.
+	RoleAPI Role = "api"
+	// RoleCoordinator admits executions.
+	RoleCoordinator Role = "coordinator"
+	// RoleWorker runs executions.
+	RoleWorker Role = "worker"
+	// RoleProjections builds the read models.
+	RoleProjections Role = "projections"
+	// RoleRelay publishes the outbox.
+	RoleRelay Role = "relay"
+	// RoleMaintenance records the event log, sweeps leases and enforces retention.
+	RoleMaintenance Role = "maintenance"
+)
+
+// AllRoles returns every role. The caller may change the slice.
+func AllRoles() []Role {
+	return []Role{RoleAPI, RoleCoordinator, RoleWorker, RoleProjections, RoleRelay, RoleMaintenance}
+}
+
+// The values of Config.Env and Auth.Mode.
+const (
+	Development = "development"
+	Production  = "production"
+	AuthToken   = "token"
+	AuthOff     = "off"
+)
+
+// Default returns the settings that hold when nobody says otherwise. It does not
+// depend on the machine: what does is empty here and derived by Sources.Load.
+func Default() Config {
+	return Config{
+		Env:           Development,
+		Roles:         AllRoles(),
+		StartDeadline: time.Minute,
+		API: API{
+			Listen:          "127.0.0.1:8080",
+			MaxBodyBytes:    MiB,
+			ShutdownTimeout: 10 * time.Second,
+			Auth:            Auth{Mode: AuthToken},
+		},
+		Admin: Admin{Listen: "127.0.0.1:9091"},
+		Kafka: Kafka{
+			Driver:            "franz",
+			ClientID:          "millrace",
+			ReplicationFactor: -1,
+			DialTimeout:       10 * time.Second,
+			SessionTimeout:    15 * time.Second,
+			HeartbeatInterval: time.Second,
+			RebalanceTimeout:  time.Minute,
+		},
+		Postgres:    Postgres{ConnectTimeout: 5 * time.Second},
+		Embedded:    Embedded{Broker: EmbeddedBroker{Listen: "127.0.0.1:9092"}},
+		Topics:      defaultTopics(),
+		Coordinator: defaultCoordinator(),
+		Worker:      defaultWorker(),
+		Relay:       Relay{BatchSize: 500, PollCeiling: 100 * time.Millisecond},
+		Log:         Log{Level: "info", Format: "text"},
+	}
+}
+
+func defaultCoordinator() Coordinator {
+	return Coordinator{
+		AgeingStep:    30 * time.Second,
+		StartLimit:    time.Minute,
+		MaxDeliveries: 5,
+		PollInterval:  time.Second,
+	}
+}
+
+func defaultWorker() Worker {
+	return Worker{
+		Slots:           16,
+		ResourceClasses: []string{topics.DefaultResourceClass},
+		Executors:       []string{"process", "function"},
+		Lease:           30 * time.Second,
+		Heartbeat:       5 * time.Second,
+		MaxOutputBytes:  8 * MiB,
+		ShutdownGrace:   20 * time.Second,
+	}
+}
+
+func defaultTopics() map[topics.Topic]TopicTable {
+	table := make(map[topics.Topic]TopicTable)
+	for _, s := range topics.Table() {
+		table[s.Topic] = TopicTable{Name: string(s.Topic), Partitions: s.Partitions, Retention: s.Retention}
+	}
+	return table
+}
+
+// TopicNaming returns the names of the topics at the broker.
+func (c Config) TopicNaming() topics.Naming {
+	naming := make(topics.Naming, len(c.Topics))
+	for t, table := range c.Topics {
+		naming[t] = table.Name
+	}
+	return naming
+}
+
+// TopicSpecs returns topics.Table with the partitions and retention that are
+// configured.
+func (c Config) TopicSpecs() []topics.Spec {
+	specs := topics.Table()
+	for i, s := range specs {
+		if table, ok := c.Topics[s.Topic]; ok {
+			specs[i].Partitions, specs[i].Retention = table.Partitions, table.Retention
+		}
+	}
+	return specs
+}
+
+// HasRole says whether this process plays the role.
+func (c Config) HasRole(r Role) bool { return slices.Contains(c.Roles, r) }
+
+// DefaultDataDir returns the data directory that holds when none is set:
+// /var/lib/millrace for root, $XDG_DATA_HOME/millrace or
+// ~/.local/share/millrace for everybody else. getenv is os.Getenv or a
+// stand-in. The error says that there is neither root nor a home directory.
+func DefaultDataDir(uid int, getenv func(string) string) (string, error) {
+	if uid == 0 {
+		return "/var/lib/millrace", nil
+	}
+	// The specification of XDG says that a relative path is to be ignored.
+	if xdg := getenv("XDG_DATA_HOME"); filepath.IsAbs(xdg) {
+		return filepath.Join(xdg, "millrace"), nil
+	}
+	if home := getenv("HOME"); filepath.IsAbs(home) {
+		return filepath.Join(home, ".local", "share", "millrace"), nil
+	}
+	return "", fmt.Errorf("find the data directory: neither HOME nor XDG_DATA_HOME is set: name one with --data-dir or MILLRACE_DATA_DIR")
+}
+
+// newWorkerID returns a name that no other worker has: a restart makes a new one,
+// so that a worker never takes itself for its predecessor.
+func newWorkerID() string {
+	host, _ := os.Hostname()
+	var random [4]byte
+	_, _ = rand.Read(random[:]) // crypto/rand never fails: it ends the program instead
+	return fmt.Sprintf("%s-%d-%s", cmp.Or(host, "worker"), os.Getpid(), hex.EncodeToString(random[:]))
+}

@@ -1,0 +1,337 @@
+package configs
+
+import (
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// The bounds of numbers. They keep slips of the hand out, such as seconds where
+// milliseconds were meant.
+const (
+	maxSlots      = 100_000
+	maxPartitions = 10_000
+	maxBatch      = 10_000
+	maxBody       = GiB
+	minConns      = 4
+	maxConns      = 10_000
+	leaseBeats    = 3 // heartbeats that fit into a lease, so that one may get lost
+)
+
+// Validate checks the values of the settings and how they go together. It does
+// no I/O. The error is an *InvalidError with every fault.
+func (c Config) Validate() error { return c.validate(nil) }
+
+// validate is Validate that knows where values came from.
+func (c *Config) validate(origins Origins) error {
+	v := &validation{c: c, origins: origins}
+	v.choices()
+	v.positiveDurations()
+	v.process()
+	v.listeners()
+	v.kafka()
+	v.postgres()
+	v.topics()
+	v.coordinator()
+	v.worker()
+	return v.found.err()
+}
+
+type validation struct {
+	c       *Config
+	origins Origins
+	found   faults
+}
+
+func (v *validation) fault(path, format string, args ...any) {
+	v.found.add(v.origins[path], path, format, args...)
+}
+
+func number[T int | int16 | int32 | Size](v *validation, path string, value, low, high T) {
+	if value < low || value > high {
+		v.fault(path, "must be between %v and %v, not %v", low, high, value)
+	}
+}
+
+// choices checks every setting that has a fixed set of values.
+func (v *validation) choices() {
+	for _, f := range v.c.fields() {
+		if len(f.Choices) == 0 {
+			continue
+		}
+		values := []string{format(f.value)}
+		if f.Type == "list" {
+			values = listOf(f.value)
+		}
+		v.list(f, values)
+		for _, value := range values {
+			if !slices.Contains(f.Choices, value) {
+				v.fault(f.Path, "%q is not one of %s%s", value, names(f.Choices), suggestion(value, f.Choices))
+			}
+		}
+	}
+}
+
+// list checks that a list names something, and nothing twice.
+func (v *validation) list(f *field, values []string) {
+	if f.Type != "list" {
+		return
+	}
+	if len(values) == 0 {
+		v.fault(f.Path, "is empty: name at least one of %s", names(f.Choices))
+	}
+	seen := make(map[string]bool)
+	for _, value := range values {
+		if seen[value] {
+			v.fault(f.Path, "names %s twice", value)
+		}
+		seen[value] = true
+	}
+}
+
+// names joins accepted values for a message.
+func names(choices []string) string {
+	shown := slices.DeleteFunc(slices.Clone(choices), func(s string) bool { return s == "" })
+	return strings.Join(shown, ", ")
+}
+
+func (v *validation) positiveDurations() {
+	for _, f := range v.c.fields() {
+		d, ok := f.value.Interface().(time.Duration)
+		if ok && d <= 0 {
+			v.fault(f.Path, "must be longer than 0, not %s", formatDuration(d))
+		}
+	}
+}
+
+func (v *validation) process() {
+	c := v.c
+	if c.Env != Production {
+		return
+	}
+	if c.Embedded.Broker.Enabled {
+		v.fault("embedded.broker.enabled", "the embedded broker is for development: with env production name a real one in kafka.brokers")
+	}
+	if c.Embedded.Postgres.Enabled {
+		v.fault("embedded.postgres.enabled", "the embedded PostgreSQL is for development: with env production name a real one in postgres.dsn")
+	}
+}
+
+func (v *validation) listeners() {
+	c := v.c
+	number(v, "api.max_body_bytes", c.API.MaxBodyBytes, KiB, maxBody)
+	tls := c.API.TLS
+	v.pair("api.tls", tls.CertFile, tls.KeyFile)
+	loopback, ok := v.address("api.listen", c.API.Listen)
+	switch {
+	case !ok || loopback:
+	case c.API.Auth.Mode == AuthOff:
+		v.fault("api.auth.mode", "off is accepted on loopback addresses only, and api.listen is %s", c.API.Listen)
+	case !tls.Enabled() && !c.InsecureAllowRemote:
+		v.fault("api.listen", "%s can be reached from other machines, where tokens travel in the clear: set api.tls, or accept it with --insecure-allow-remote", c.API.Listen)
+	}
+	v.openListener("admin.listen", c.Admin.Listen)
+	v.openListener("embedded.broker.listen", c.Embedded.Broker.Listen)
+	v.samePorts()
+}
+
+// pair checks that a certificate and its key come together.
+func (v *validation) pair(path, cert, key string) {
+	if (cert == "") != (key == "") {
+		v.fault(path, "cert_file and key_file must be set together")
+	}
+}
+
+// openListener checks an address that has neither TLS nor authentication.
+func (v *validation) openListener(path, address string) {
+	loopback, ok := v.address(path, address)
+	if ok && !loopback && !v.c.InsecureAllowRemote {
+		v.fault(path, "%s can be reached from other machines and has neither TLS nor authentication: use a loopback address, or accept it with --insecure-allow-remote", address)
+	}
+}
+
+// samePorts reports listeners that are to share an address.
+func (v *validation) samePorts() {
+	owner := make(map[string]string)
+	listeners := [][2]string{{"api.listen", v.c.API.Listen}, {"admin.listen", v.c.Admin.Listen}}
+	if v.c.Embedded.Broker.Enabled {
+		listeners = append(listeners, [2]string{"embedded.broker.listen", v.c.Embedded.Broker.Listen})
+	}
+	for _, l := range listeners {
+		path, address := l[0], l[1]
+		if strings.HasSuffix(address, ":0") {
+			continue
+		}
+		if other, taken := owner[address]; taken {
+			v.fault(path, "is the same address as %s: %s", other, address)
+		}
+		owner[address] = path
+	}
+}
+
+// address checks host:port and says whether the host is this machine only.
+func (v *validation) address(path, address string) (loopback, ok bool) {
+	host, err := splitAddress(address)
+	if err != nil {
+		v.fault(path, "%s", err)
+		return false, false
+	}
+	return isLoopback(host), true
+}
+
+func splitAddress(address string) (host string, err error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return "", fmt.Errorf("want host:port, not %q", address)
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil {
+		return "", fmt.Errorf("the port of %q is not a number from 0 to 65535", address)
+	} else if n == 0 && host == "" {
+		return "", fmt.Errorf("want host:port, not %q", address)
+	}
+	return host, nil
+}
+
+// isLoopback takes no name but localhost for this machine: any other may
+// resolve to something else tomorrow.
+func isLoopback(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.Unmap().IsLoopback()
+}
+
+func (v *validation) kafka() {
+	k := v.c.Kafka
+	for _, broker := range k.Brokers {
+		host, err := splitAddress(broker)
+		if err == nil && (host == "" || strings.HasSuffix(broker, ":0")) {
+			err = fmt.Errorf("want host:port, not %q", broker)
+		}
+		if err != nil {
+			v.fault("kafka.brokers", "%s", err)
+		}
+	}
+	if k.ReplicationFactor != -1 {
+		number(v, "kafka.replication_factor", k.ReplicationFactor, 1, 100)
+	}
+	if k.ClientID == "" {
+		v.fault("kafka.client_id", "is empty")
+	}
+	if k.SessionTimeout > 0 && k.HeartbeatInterval*3 > k.SessionTimeout {
+		v.fault("kafka.heartbeat_interval", "must be at most a third of kafka.session_timeout (%s), not %s", formatDuration(k.SessionTimeout), formatDuration(k.HeartbeatInterval))
+	}
+	v.clientTLS(k.TLS)
+	v.sasl(k.SASL)
+}
+
+// clientTLS refuses settings that would have no effect: to connect in the clear
+// would be the worst reading of them.
+func (v *validation) clientTLS(t ClientTLS) {
+	v.pair("kafka.tls", t.CertFile, t.KeyFile)
+	if !t.Enabled && t != (ClientTLS{}) {
+		v.fault("kafka.tls.enabled", "is false, yet there are settings of TLS")
+	}
+}
+
+func (v *validation) sasl(s SASL) {
+	password := s.Username != "" || !s.Password.IsZero()
+	token := !s.Token.IsZero() || s.TokenFile != ""
+	switch s.Mechanism {
+	case "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512":
+		if s.Username == "" {
+			v.fault("kafka.sasl.username", "is required by %s", s.Mechanism)
+		}
+		if s.Password.IsZero() {
+			v.fault("kafka.sasl.password", "is required by %s", s.Mechanism)
+		}
+		if token {
+			v.fault("kafka.sasl.token", "is not used by %s", s.Mechanism)
+		}
+	case "OAUTHBEARER":
+		if s.Token.IsZero() == (s.TokenFile == "") {
+			v.fault("kafka.sasl.token", "set either this or kafka.sasl.token_file for OAUTHBEARER")
+		}
+		if password {
+			v.fault("kafka.sasl.username", "is not used by OAUTHBEARER, nor is a password")
+		}
+	case "":
+		if password || token {
+			v.fault("kafka.sasl.mechanism", "is unset, yet there are credentials: name one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER")
+		}
+	}
+}
+
+func (v *validation) postgres() {
+	p := v.c.Postgres
+	if p.MaxConns != 0 {
+		number(v, "postgres.max_conns", p.MaxConns, minConns, maxConns)
+	}
+	if dsn := p.DSN.Reveal(); dsn != "" && !looksLikeDSN(dsn) {
+		v.fault("postgres.dsn", "want postgres://user@host:5432/database or host=... dbname=...")
+	}
+}
+
+// looksLikeDSN is a first look; the driver parses it for good. Neither says what
+// it saw, since it may hold a password.
+func looksLikeDSN(dsn string) bool {
+	if strings.Contains(dsn, "://") {
+		u, err := url.Parse(dsn)
+		return err == nil && (u.Scheme == "postgres" || u.Scheme == "postgresql")
+	}
+	return strings.Contains(dsn, "=")
+}
+
+func (v *validation) topics() {
+	for _, t := range slices.Sorted(maps.Keys(v.c.Topics)) {
+		table, path := v.c.Topics[t], "topics."+string(t)
+		number(v, path+".partitions", table.Partitions, 1, maxPartitions)
+		if table.Name == "" {
+			v.fault(path+".name", "is empty")
+		}
+	}
+	if err := v.c.TopicNaming().Validate(); err != nil {
+		for line := range strings.SplitSeq(err.Error(), "\n") {
+			v.fault("topics", "%s", line)
+		}
+	}
+}
+
+func (v *validation) coordinator() {
+	c := v.c.Coordinator
+	for _, class := range slices.Sorted(maps.Keys(c.Concurrency)) {
+		n := c.Concurrency[class]
+		if !resourceClass.MatchString(class) {
+			v.fault("coordinator.concurrency", "%q is not a resource class: want letters, digits, '_' and '-'", class)
+		}
+		if n < 0 {
+			v.fault("coordinator.concurrency", "%s must be 0 or more, not %d", class, n)
+		}
+	}
+	number(v, "coordinator.max_deliveries", c.MaxDeliveries, 1, 1000)
+	number(v, "relay.batch_size", v.c.Relay.BatchSize, 1, maxBatch)
+}
+
+var resourceClass = regexp.MustCompile(`^[A-Za-z0-9_-]{1,128}$`)
+
+func (v *validation) worker() {
+	w := v.c.Worker
+	number(v, "worker.slots", w.Slots, 1, maxSlots)
+	number(v, "worker.max_output_bytes", w.MaxOutputBytes, 0, GiB)
+	if len(w.ResourceClasses) == 0 {
+		v.fault("worker.resource_classes", "is empty: name at least one")
+	}
+	for _, class := range w.ResourceClasses {
+		if !resourceClass.MatchString(class) {
+			v.fault("worker.resource_classes", "%q is not a resource class: want letters, digits, '_' and '-'", class)
+		}
+	}
+	if w.Lease > 0 && w.Heartbeat > 0 && w.Heartbeat*leaseBeats >= w.Lease {
+		v.fault("worker.heartbeat", "must be less than a third of worker.lease (%s), not %s", formatDuration(w.Lease), formatDuration(w.Heartbeat))
+	}
+}

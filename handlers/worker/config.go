@@ -1,0 +1,76 @@
+package worker
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Config holds the settings of a worker.
+type Config struct {
+	// ID names the worker in leases and events. It must be unique among the
+	// workers that run at the same time.
+	ID string
+	// Slots is how many slots of work it runs at once. Default 16.
+	Slots int
+	// Classes are the resource classes it serves. Default "default".
+	Classes []string
+	// Lease is for how long a claim holds without a renewal. Default 30 s.
+	Lease time.Duration
+	// Heartbeat is how often leases are renewed. Default 5 s; at most a third of
+	// Lease, so that two heartbeats may be lost without losing the work.
+	Heartbeat time.Duration
+	// Margin is how long before the end of its lease an attempt is killed.
+	// Default a tenth of Lease.
+	Margin time.Duration
+	// PollInterval is how often the worker looks for claimable work that no record
+	// told it about. Default 1 s.
+	PollInterval time.Duration
+	// MaxOutputBytes is how much of each output stream is kept. Default 8 MiB.
+	MaxOutputBytes int64
+	// OutputInterval is how often captured output is written while an attempt
+	// runs. Default 500 ms.
+	OutputInterval time.Duration
+	// ShutdownGrace is how long running attempts may go on after the worker was
+	// told to stop; then they are stopped and handed back. Default 10 s.
+	ShutdownGrace time.Duration
+}
+
+// WithDefaults returns a copy in which every field that was zero has its default.
+func (c Config) WithDefaults() Config {
+	c.Slots = cmp.Or(c.Slots, 16)
+	if len(c.Classes) == 0 {
+		c.Classes = []string{"default"}
+	}
+	c.Lease = cmp.Or(c.Lease, 30*time.Second)
+	c.Heartbeat = cmp.Or(c.Heartbeat, min(5*time.Second, c.Lease/3))
+	c.Margin = cmp.Or(c.Margin, c.Lease/10)
+	c.PollInterval = cmp.Or(c.PollInterval, time.Second)
+	c.MaxOutputBytes = cmp.Or(c.MaxOutputBytes, 8<<20)
+	c.OutputInterval = cmp.Or(c.OutputInterval, 500*time.Millisecond)
+	c.ShutdownGrace = cmp.Or(c.ShutdownGrace, 10*time.Second)
+	return c
+}
+
+// Validate reports every fault of the settings at once.
+func (c Config) Validate() error {
+	var faults []error
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
+	if c.ID == "" {
+		fault("worker.id is required")
+	}
+	if c.Slots < 1 {
+		fault("worker.slots must be at least 1, not %d", c.Slots)
+	}
+	if c.Lease < time.Second {
+		fault("worker.lease must be at least 1s, not %s", c.Lease)
+	}
+	if c.Heartbeat <= 0 || c.Heartbeat > c.Lease/3 {
+		fault("worker.heartbeat must be positive and at most a third of worker.lease (%s), not %s", c.Lease, c.Heartbeat)
+	}
+	if c.Margin <= 0 || c.Margin >= c.Lease/2 {
+		fault("worker.margin must be positive and less than half of worker.lease (%s), not %s", c.Lease, c.Margin)
+	}
+	return errors.Join(faults...)
+}

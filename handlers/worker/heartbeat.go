@@ -1,0 +1,94 @@
+package worker
+
+import (
+	"context"
+	"time"
+
+	"github.com/millrace/millrace/internal/execution/store"
+	"github.com/millrace/millrace/internal/executor"
+)
+
+// heartbeats announces the worker and renews its leases, regularly and whenever
+// some execution was asked to stop.
+func (w *Worker) heartbeats(ctx context.Context) {
+	ticker := time.NewTicker(w.cfg.Heartbeat)
+	defer ticker.Stop()
+	w.announce(ctx)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			w.announce(ctx)
+		case <-w.cancels:
+		}
+		w.heartbeat(ctx)
+	}
+}
+
+func (w *Worker) announce(ctx context.Context) {
+	w.mu.Lock()
+	stopping := w.stopping
+	w.mu.Unlock()
+	if stopping {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, w.cfg.Heartbeat)
+	defer cancel()
+	entry := store.Worker{
+		ID: w.cfg.ID, Classes: w.cfg.Classes, Executors: w.executorNames(), Slots: w.cfg.Slots,
+	}
+	if err := w.store.Announce(ctx, entry, w.cfg.Lease); err != nil {
+		w.log.WarnContext(ctx, "worker could not announce itself", "error", err)
+	}
+}
+
+// heartbeat renews all leases with one statement and passes on what came back:
+// cancels, and leases that are somebody else's by now.
+func (w *Worker) heartbeat(ctx context.Context) {
+	held := w.held()
+	if len(held) == 0 {
+		return
+	}
+	refs := make([]store.Ref, len(held))
+	for i, a := range held {
+		refs[i] = a.ref
+	}
+	// A heartbeat that takes longer than the margin would be worth nothing when it
+	// comes back; the next one starts fresh.
+	ctx, cancel := context.WithTimeout(ctx, w.cfg.Heartbeat)
+	defer cancel()
+	sent := time.Now()
+	beats, err := w.store.Heartbeat(ctx, w.cfg.ID, refs, w.cfg.Lease)
+	if err != nil {
+		w.metrics.heartbeatFaults.Inc()
+		w.log.WarnContext(ctx, "leases were not renewed", "leases", len(refs), "error", err)
+		return
+	}
+	renewed := make(map[store.Ref]store.Beat, len(beats))
+	for _, b := range beats {
+		renewed[b.Ref] = b
+	}
+	for _, a := range held {
+		b, ok := renewed[a.ref]
+		switch {
+		case !ok:
+			a.stop(executor.ErrLeaseLost)
+		case b.Cancel:
+			a.lease.extend(w.deadline(sent))
+			a.stop(executor.ErrCancelled)
+		default:
+			a.lease.extend(w.deadline(sent))
+		}
+	}
+}
+
+func (w *Worker) held() []*attempt {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	held := make([]*attempt, 0, len(w.attempts))
+	for _, a := range w.attempts {
+		held = append(held, a)
+	}
+	return held
+}

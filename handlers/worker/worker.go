@@ -1,0 +1,306 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/millrace/millrace/internal/execution"
+	"github.com/millrace/millrace/internal/execution/store"
+	"github.com/millrace/millrace/internal/executor"
+	"github.com/millrace/millrace/pipeline"
+	"github.com/millrace/millrace/topics"
+)
+
+// ConsumerName is the name of the worker's consumer and so its group: renaming it
+// reads the task topics again from the start.
+const ConsumerName = "worker"
+
+// Store is what a worker needs of the executions; *store.Store implements it.
+type Store interface {
+	Claim(ctx context.Context, c store.Claim) ([]*execution.Execution, error)
+	Heartbeat(ctx context.Context, worker string, refs []store.Ref, lease time.Duration) ([]store.Beat, error)
+	AppendOutput(ctx context.Context, worker string, ref store.Ref, chunks []store.OutputChunk) error
+	Finish(ctx context.Context, finishes []store.Finish) ([]error, error)
+	Announce(ctx context.Context, w store.Worker, ttl time.Duration) error
+	Withdraw(ctx context.Context, id string) error
+}
+
+// Worker claims and runs executions. Make one with New, subscribe its Consumer,
+// and call Run.
+type Worker struct {
+	cfg       Config
+	store     Store
+	executors map[string]executor.Executor
+	cancels   <-chan struct{}
+	log       *slog.Logger
+	metrics   *metrics
+
+	claims   *batcher[store.Ref, *execution.Execution]
+	finishes *batcher[store.Finish, error]
+	// freed is signalled when it is worth looking for waiting work.
+	freed chan struct{}
+	// final ends when the worker gives up reporting results.
+	final  context.Context //nolint:containedctx // the life of the worker, longer than any call
+	giveUp context.CancelFunc
+
+	mu       sync.Mutex
+	stopping bool
+	free     int
+	// missed is set when a record found no free slot.
+	missed   bool
+	attempts map[store.Ref]*attempt
+	// running counts claims under way and attempts.
+	running sync.WaitGroup
+}
+
+// New makes a worker. cancels is signalled when some execution was asked to stop
+// (postgres.Signals, store.WakeCancel); it may be nil, and then a cancel arrives
+// with the next heartbeat.
+func New(
+	cfg Config, st Store, executors []executor.Executor, cancels <-chan struct{},
+	log *slog.Logger, reg prometheus.Registerer,
+) (*Worker, error) {
+	cfg = cfg.WithDefaults()
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	w := &Worker{
+		cfg: cfg, store: st, executors: make(map[string]executor.Executor, len(executors)), cancels: cancels,
+		log: log.With("worker", cfg.ID), metrics: newMetrics(reg, cfg.Slots),
+		freed: make(chan struct{}, 1), free: cfg.Slots, attempts: make(map[store.Ref]*attempt),
+	}
+	for _, x := range executors {
+		if _, twice := w.executors[x.Name()]; twice {
+			return nil, fmt.Errorf("executor %q is registered twice", x.Name())
+		}
+		w.executors[x.Name()] = x
+	}
+	w.final, w.giveUp = context.WithCancel(context.Background())
+	w.claims = newBatcher(64, w.claimRefs)
+	w.finishes = newBatcher(256, st.Finish)
+	return w, nil
+}
+
+// Consumer is the subscription to the task topic.
+func (w *Worker) Consumer() pipeline.Consumer {
+	return pipeline.Consumer{
+		Name:   ConsumerName,
+		Topic:  topics.ExecutionTasks,
+		Handle: pipeline.On(w.take),
+	}
+}
+
+// take claims the execution of a task record if there is room for it. In every
+// other case the record has done its work: the execution stays claimable.
+func (w *Worker) take(ctx context.Context, task topics.ExecutionTask) error {
+	if !w.serves(task.Request) {
+		return nil
+	}
+	slots := max(task.Request.Requirements.Slots, 1)
+	if !w.reserve(slots) {
+		return nil
+	}
+	defer w.running.Done()
+	sent := time.Now()
+	// The claim is not given up with the delivery: it may be committed, and then
+	// the execution has to be run.
+	e, err := w.claims.do(context.WithoutCancel(ctx), store.Ref{ID: task.ExecutionID, Attempt: task.Attempt})
+	if err != nil || e == nil {
+		w.release(slots)
+		return err
+	}
+	w.start(e, sent)
+	return nil
+}
+
+func (w *Worker) serves(r topics.Request) bool {
+	_, ok := w.executors[r.Executor]
+	return ok && slices.Contains(w.cfg.Classes, r.ResourceClass)
+}
+
+func (w *Worker) executorNames() []string { return slices.Sorted(maps.Keys(w.executors)) }
+
+// reserve takes slots if they are free and the worker is not stopping. Then a
+// claim is under way, until running.Done.
+func (w *Worker) reserve(slots int) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.stopping || w.free < slots {
+		w.missed = true
+		return false
+	}
+	w.running.Add(1)
+	w.free -= slots
+	w.metrics.busy.Set(float64(w.cfg.Slots - w.free))
+	return true
+}
+
+func (w *Worker) release(slots int) {
+	w.mu.Lock()
+	w.free += slots
+	w.metrics.busy.Set(float64(w.cfg.Slots - w.free))
+	w.mu.Unlock()
+	w.lookForWork()
+}
+
+func (w *Worker) lookForWork() {
+	select {
+	case w.freed <- struct{}{}:
+	default:
+	}
+}
+
+// Run claims and runs executions until ctx ends, then shuts down: it takes no new
+// work, gives running attempts the grace period to end, stops the others and hands
+// them back. It returns when no attempt is left.
+func (w *Worker) Run(ctx context.Context) error {
+	// The loops outlive ctx: attempts that end during the shutdown still have to be
+	// reported and their leases renewed.
+	loops, stopLoops := context.WithCancel(context.WithoutCancel(ctx))
+	var done sync.WaitGroup
+	done.Go(func() { w.claims.loop(loops) })
+	done.Go(func() { w.finishes.loop(loops) })
+	done.Go(func() { w.heartbeats(loops) })
+	done.Go(func() { w.poll(ctx, loops) })
+	w.log.InfoContext(ctx, "worker started", "slots", w.cfg.Slots, "classes", w.cfg.Classes, "executors", w.executorNames())
+
+	<-ctx.Done()
+	w.shutdown(loops)
+	stopLoops()
+	done.Wait()
+	w.log.InfoContext(ctx, "worker stopped")
+	return nil
+}
+
+func (w *Worker) shutdown(ctx context.Context) {
+	w.mu.Lock()
+	w.stopping = true
+	w.mu.Unlock()
+	withdraw, cancel := context.WithTimeout(ctx, w.cfg.Heartbeat)
+	if err := w.store.Withdraw(withdraw, w.cfg.ID); err != nil {
+		w.log.WarnContext(ctx, "worker could not withdraw, its entry runs out by itself", "error", err)
+	}
+	cancel()
+
+	ended := make(chan struct{})
+	go func() {
+		w.running.Wait()
+		close(ended)
+	}()
+	if waitFor(ended, w.cfg.ShutdownGrace) {
+		return
+	}
+	w.stopAttempts(executor.ErrShutdown)
+	// What cannot be reported by now is left to the leases.
+	if !waitFor(ended, w.cfg.Lease) {
+		w.giveUp()
+		<-ended
+	}
+}
+
+// waitFor reports whether done is closed within d.
+func waitFor(done <-chan struct{}, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
+func (w *Worker) stopAttempts(cause error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, a := range w.attempts {
+		a.stop(cause)
+	}
+}
+
+// poll claims work that is waiting whenever slots become free, and now and then:
+// that is how executions whose record found every worker busy are picked up. A
+// claim under way is brought to its end (under loops) after ctx has ended.
+func (w *Worker) poll(ctx, loops context.Context) {
+	ticker := time.NewTicker(w.cfg.PollInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.freed:
+		case <-ticker.C:
+		}
+		if err := w.claimWaiting(loops); err != nil && ctx.Err() == nil {
+			w.log.WarnContext(ctx, "claim of waiting work did not succeed, it will be repeated", "error", err)
+		}
+	}
+}
+
+// claimWaiting claims waiting executions into the free slots.
+func (w *Worker) claimWaiting(ctx context.Context) error {
+	w.mu.Lock()
+	room := w.free
+	if w.stopping || room <= 0 {
+		w.mu.Unlock()
+		return nil
+	}
+	w.running.Add(1)
+	defer w.running.Done()
+	w.free = 0 // all of them, until it is known what the claim brought
+	w.missed = false
+	w.mu.Unlock()
+
+	sent := time.Now()
+	claimed, err := w.claim(ctx, store.Claim{Slots: room})
+	for _, e := range claimed {
+		room -= e.Slots()
+	}
+	w.mu.Lock()
+	w.free += room
+	again := w.missed && w.free > 0 // a record came by while all slots were held here
+	w.metrics.busy.Set(float64(w.cfg.Slots - w.free))
+	w.mu.Unlock()
+	for _, e := range claimed {
+		w.start(e, sent)
+	}
+	if again {
+		w.lookForWork()
+	}
+	return err
+}
+
+// claim fills in who claims. A claim that has taken too long is given up: what it
+// may have brought is left to run out.
+func (w *Worker) claim(ctx context.Context, c store.Claim) ([]*execution.Execution, error) {
+	ctx, cancel := context.WithTimeout(ctx, w.cfg.Lease/3)
+	defer cancel()
+	c.Worker, c.Classes, c.Executors, c.Lease = w.cfg.ID, w.cfg.Classes, w.executorNames(), w.cfg.Lease
+	return w.store.Claim(ctx, c)
+}
+
+// claimRefs claims the executions of task records. The answer is nil for one that
+// is somebody else's, or gone.
+func (w *Worker) claimRefs(ctx context.Context, refs []store.Ref) ([]*execution.Execution, error) {
+	claimed, err := w.claim(ctx, store.Claim{Refs: refs})
+	if err != nil {
+		return nil, err
+	}
+	byRef := make(map[store.Ref]*execution.Execution, len(claimed))
+	for _, e := range claimed {
+		byRef[store.Ref{ID: e.ID, Attempt: e.Attempt}] = e
+	}
+	out := make([]*execution.Execution, len(refs))
+	for i, ref := range refs {
+		out[i] = byRef[ref]
+		delete(byRef, ref) // a record that came twice in one batch starts one attempt
+	}
+	return out, nil
+}

@@ -1,0 +1,241 @@
+package archtest_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const module = "github.com/millrace/millrace"
+
+// root is the top of the repository, from this package's folder.
+const root = "../.."
+
+// pkg is what `go list` says of one package.
+type pkg struct {
+	ImportPath string
+	Dir        string
+	Name       string
+	Imports    []string
+}
+
+// short is the import path within the module.
+func (p pkg) short() string { return strings.TrimPrefix(strings.TrimPrefix(p.ImportPath, module), "/") }
+
+func packages(t *testing.T) []pkg {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-json=ImportPath,Dir,Name,Imports", "./...")
+	cmd.Dir = root
+	out, err := cmd.Output()
+	require.NoError(t, err)
+	var all []pkg
+	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p pkg
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			return all
+		} else {
+			require.NoError(t, err)
+		}
+		all = append(all, p)
+	}
+}
+
+// under reports whether a package path is one of the prefixes or below one.
+func under(path string, prefixes ...string) bool {
+	return slices.ContainsFunc(prefixes, func(p string) bool { return path == p || strings.HasPrefix(path, p+"/") })
+}
+
+// A rule names imports that only some packages may have.
+type rule struct {
+	imports []string // import paths or prefixes
+	only    []string // the packages that may, by path within the module
+	why     string
+}
+
+func rules() []rule {
+	return []rule{
+		{
+			[]string{"go.uber.org/fx"},
+			[]string{"app"},
+			"fx assembles the program in one place; packages export plain constructors",
+		},
+		{
+			[]string{"github.com/twmb/franz-go"},
+			[]string{"internal/kafka", "internal/embedded", "internal/testenv", "bench"},
+			"only the transport knows a Kafka client",
+		},
+		{
+			[]string{module + "/app"},
+			[]string{"cmd", "examples", "bench", "e2e"},
+			"app is the top: what it assembles must not know it",
+		},
+		{
+			[]string{module + "/internal/kafka"},
+			[]string{"app", "cmd", "internal/kafka", "internal/server", "bench", "e2e"},
+			"nothing but the assembly and the tools may ask whether work came from Kafka",
+		},
+	}
+}
+
+func TestLayers(t *testing.T) {
+	t.Parallel()
+	for _, p := range packages(t) {
+		for _, imported := range p.Imports {
+			for _, r := range rules() {
+				if !under(imported, r.imports...) || under(p.short(), r.only...) {
+					continue
+				}
+				t.Errorf("%s imports %s: only %s may, because %s",
+					p.short(), imported, strings.Join(r.only, ", "), r.why)
+			}
+		}
+	}
+}
+
+// TestDirection holds the one way in which the layers depend on each other.
+func TestDirection(t *testing.T) {
+	t.Parallel()
+	// A package on the left may import, within the module, only what is on the
+	// right (and itself). Test packages are not listed by go list's Imports.
+	allowed := map[string][]string{
+		"topics":                 {"topics"},
+		"internal/delivery":      {"topics"},
+		"middleware":             {"topics", "internal/delivery"},
+		"pipeline":               {"topics", "internal/delivery", "middleware", "pipeline"},
+		"internal/execution":     {"topics", "internal/executor"},
+		"internal/executor/spec": {},
+		"internal/kafka":         {"topics", "internal/delivery", "internal/kafka", "internal/secret"},
+		"internal/outbox":        {"topics", "internal/postgres", "internal/lease"},
+		"internal/lease":         {"internal/postgres"},
+		"internal/postgres":      {"internal/secret"},
+	}
+	for _, p := range packages(t) {
+		may, listed := allowed[p.short()]
+		if !listed {
+			continue
+		}
+		for _, imported := range p.Imports {
+			within, ours := strings.CutPrefix(imported, module+"/")
+			if ours && !under(within, append(may, p.short())...) {
+				t.Errorf("%s imports %s: it may only import %v", p.short(), within, may)
+			}
+		}
+	}
+}
+
+func TestHandlersMeetOnTopicsOnly(t *testing.T) {
+	t.Parallel()
+	for _, p := range packages(t) {
+		if !under(p.short(), "handlers") {
+			continue
+		}
+		for _, imported := range p.Imports {
+			within, _ := strings.CutPrefix(imported, module+"/")
+			assert.False(t, under(within, "handlers") && !under(p.short(), within) && !under(within, p.short()),
+				"%s imports %s: handlers never import each other", p.short(), within)
+		}
+	}
+}
+
+func TestPurePackagesDoNoIO(t *testing.T) {
+	t.Parallel()
+	forbidden := []string{"net", "net/http", "os", "os/exec", "database/sql", "github.com/jackc", "github.com/twmb"}
+	for _, p := range packages(t) {
+		if !under(p.short(), "topics", "internal/executor/spec") && p.short() != "internal/execution" {
+			continue
+		}
+		for _, imported := range p.Imports {
+			assert.False(t, slices.Contains(forbidden, imported) || under(imported, forbidden[5:]...),
+				"%s is pure and imports %s", p.short(), imported)
+		}
+	}
+}
+
+func TestNames(t *testing.T) {
+	t.Parallel()
+	forbidden := []string{"util", "utils", "common", "misc", "types", "models", "helpers"}
+	for _, p := range packages(t) {
+		assert.NotContains(t, forbidden, p.Name, "package %s says nothing with its name", p.short())
+	}
+}
+
+// TestPackageDocs holds that every package has exactly one package comment, and
+// that godoc sees it.
+func TestPackageDocs(t *testing.T) {
+	t.Parallel()
+	for _, p := range packages(t) {
+		files, err := filepath.Glob(filepath.Join(p.Dir, "*.go"))
+		require.NoError(t, err)
+		var documented []string
+		for _, file := range files {
+			if strings.HasSuffix(file, "_test.go") {
+				continue
+			}
+			parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments|parser.PackageClauseOnly)
+			require.NoError(t, err)
+			if hasDoc(parsed) {
+				documented = append(documented, filepath.Base(file))
+			}
+		}
+		if len(files) > 0 && !onlyTests(files) {
+			assert.Len(t, documented, 1, "%s: want one package comment, found in %v", p.short(), documented)
+		}
+	}
+}
+
+func hasDoc(f *ast.File) bool {
+	return f.Doc != nil && !strings.HasPrefix(f.Doc.Text(), "Code generated")
+}
+
+func onlyTests(files []string) bool {
+	return !slices.ContainsFunc(files, func(f string) bool { return !strings.HasSuffix(f, "_test.go") })
+}
+
+// maxLines is how long a file written by hand may be.
+const maxLines = 500
+
+func TestFilesAreShort(t *testing.T) {
+	t.Parallel()
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			if d != nil && d.IsDir() && strings.HasPrefix(d.Name(), ".") && d.Name() != ".." && path != root {
+				return filepath.SkipDir
+			}
+			return err
+		}
+		if !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return nil
+		}
+		lines, generated := countLines(t, path)
+		if !generated {
+			assert.LessOrEqual(t, lines, maxLines, "%s is too long: split it", path)
+		}
+		return nil
+	})
+	require.NoError(t, err)
+}
+
+func countLines(t *testing.T, path string) (lines int, generated bool) {
+	t.Helper()
+	f, err := os.Open(path) //nolint:gosec // a source file of this repository
+	require.NoError(t, err)
+	defer func() { _ = f.Close() }()
+	for s := bufio.NewScanner(f); s.Scan(); lines++ {
+		generated = generated || strings.HasPrefix(s.Text(), "// Code generated")
+	}
+	return lines, generated
+}

@@ -1,0 +1,203 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+)
+
+// Submit asks for an execution.
+func (c *Client) Submit(ctx context.Context, r Request) (Execution, error) {
+	var e Execution
+	header := http.Header{}
+	if r.IdempotencyKey != "" { // the header is what proxies and logs can see
+		header.Set("Idempotency-Key", r.IdempotencyKey)
+		r.IdempotencyKey = ""
+	}
+	_, err := c.do(ctx, call{method: http.MethodPost, path: []string{"executions"}, body: r, header: header}, &e)
+	return e, err
+}
+
+// Outcome is what became of one item of a batch: an execution or a problem.
+type Outcome struct {
+	Status int `json:"status"`
+	// Replayed says that the idempotency key had led to this execution before.
+	Replayed  bool       `json:"replayed,omitempty"`
+	Execution *Execution `json:"execution,omitempty"`
+	Problem   *Problem   `json:"problem,omitempty"`
+}
+
+// SubmitBatch asks for several executions in one call. The outcomes are in the
+// order of the requests; the error is about the call as a whole.
+func (c *Client) SubmitBatch(ctx context.Context, requests []Request) ([]Outcome, error) {
+	body := struct {
+		Executions []Request `json:"executions"`
+	}{requests}
+	var answer struct {
+		Results []Outcome `json:"results"`
+	}
+	if _, err := c.do(ctx, call{method: http.MethodPost, path: []string{"executions:batch"}, body: body}, &answer); err != nil {
+		return nil, err
+	}
+	if len(answer.Results) != len(requests) {
+		return answer.Results, fmt.Errorf("submit batch: %d outcomes for %d requests", len(answer.Results), len(requests))
+	}
+	return answer.Results, nil
+}
+
+// Get returns an execution as it stands.
+func (c *Client) Get(ctx context.Context, id string) (Execution, error) {
+	var e Execution
+	_, err := c.do(ctx, call{method: http.MethodGet, path: []string{"executions", id}}, &e)
+	return e, err
+}
+
+// Filter selects executions. Fields that are empty select all.
+type Filter struct {
+	States   []string
+	User     string
+	Executor string
+	// Labels must all be there with these values.
+	Labels map[string]string
+	// PageSize is how many executions one call returns. Zero leaves it to the
+	// server.
+	PageSize int
+}
+
+func (f Filter) query() url.Values {
+	q := url.Values{}
+	for _, s := range f.States {
+		q.Add("state", s)
+	}
+	for name, value := range map[string]string{"user": f.User, "executor": f.Executor} {
+		if value != "" {
+			q.Set(name, value)
+		}
+	}
+	for name, value := range f.Labels {
+		q.Add("label", name+"="+value)
+	}
+	slices.Sort(q["label"])
+	if f.PageSize > 0 {
+		q.Set("page_size", strconv.Itoa(f.PageSize))
+	}
+	return q
+}
+
+// Page is one page of a list.
+type Page struct {
+	Executions []Execution `json:"executions"`
+	// NextPageToken asks for the next page; empty on the last one.
+	NextPageToken string `json:"next_page_token,omitempty"`
+}
+
+// ListPage returns one page. The first has an empty token.
+func (c *Client) ListPage(ctx context.Context, f Filter, token string) (Page, error) {
+	q := f.query()
+	if token != "" {
+		q.Set("page_token", token)
+	}
+	var page Page
+	_, err := c.do(ctx, call{method: http.MethodGet, path: []string{"executions"}, query: q}, &page)
+	return page, err
+}
+
+// List returns all executions that the filter selects, newest first, and asks
+// for each page as it is needed. It ends with the first error.
+func (c *Client) List(ctx context.Context, f Filter) iter.Seq2[Execution, error] {
+	return func(yield func(Execution, error) bool) {
+		for token := ""; ; {
+			page, err := c.ListPage(ctx, f, token)
+			if err != nil {
+				yield(Execution{}, err)
+				return
+			}
+			for _, e := range page.Executions {
+				if !yield(e, nil) {
+					return
+				}
+			}
+			if page.NextPageToken == "" {
+				return
+			}
+			if page.NextPageToken == token {
+				yield(Execution{}, errors.New("list executions: the server answers with the same page again"))
+				return
+			}
+			token = page.NextPageToken
+		}
+	}
+}
+
+// historyPage is how many events one call asks for: the most that the server gives.
+const historyPage = 1000
+
+// Events returns the history of an execution in order.
+func (c *Client) Events(ctx context.Context, id string) ([]Event, error) {
+	var events []Event
+	for token := ""; ; {
+		var page struct {
+			Events        []Event `json:"events"`
+			NextPageToken string  `json:"next_page_token"`
+		}
+		q := url.Values{"page_size": {strconv.Itoa(historyPage)}}
+		if token != "" {
+			q.Set("page_token", token)
+		}
+		_, err := c.do(ctx, call{method: http.MethodGet, path: []string{"executions", id, "events"}, query: q}, &page)
+		if err != nil {
+			return nil, err
+		}
+		events = append(events, page.Events...)
+		if page.NextPageToken == "" || page.NextPageToken == token {
+			return events, nil
+		}
+		token = page.NextPageToken
+	}
+}
+
+// Output writes what an attempt wrote to a stream ("stdout" or "stderr") into w,
+// byte by byte. Attempt 0 is the last one. It returns how many bytes it wrote.
+func (c *Client) Output(ctx context.Context, id, stream string, attempt int, w io.Writer) (int64, error) {
+	q := url.Values{"stream": {stream}}
+	if attempt > 0 {
+		q.Set("attempt", strconv.Itoa(attempt))
+	}
+	accept := http.Header{"Accept": {"application/octet-stream, application/problem+json"}}
+	resp, err := c.open(ctx, call{method: http.MethodGet, path: []string{"executions", id, "output"}, query: q, header: accept})
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	n, err := io.Copy(w, resp.Body)
+	if err != nil {
+		return n, fmt.Errorf("read output: %w", err)
+	}
+	return n, nil
+}
+
+// Cancel asks for an execution to stop. It returns the execution as it then
+// stands, which need not be CANCELLED yet.
+func (c *Client) Cancel(ctx context.Context, id, reason string) (Execution, error) {
+	body := struct {
+		Reason string `json:"reason,omitempty"`
+	}{reason}
+	var e Execution
+	_, err := c.do(ctx, call{method: http.MethodPost, path: []string{"executions", id, "cancel"}, body: body}, &e)
+	return e, err
+}
+
+// Topics returns the topics of the pipeline.
+func (c *Client) Topics(ctx context.Context) ([]Topic, error) {
+	var answer struct {
+		Topics []Topic `json:"topics"`
+	}
+	_, err := c.do(ctx, call{method: http.MethodGet, path: []string{"topics"}}, &answer)
+	return answer.Topics, err
+}

@@ -1,0 +1,321 @@
+package kafka
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// TopicConfig describes a topic as it should be.
+type TopicConfig struct {
+	Name       string
+	Partitions int32
+	// ReplicationFactor -1 means the brokers' default.
+	ReplicationFactor int16
+	// Configs are topic settings such as "retention.ms".
+	Configs map[string]string
+}
+
+// TopicOutcome is what EnsureTopics found or did.
+type TopicOutcome string
+
+const (
+	// TopicCreated did not exist and does now.
+	TopicCreated TopicOutcome = "created"
+	// TopicExists as described.
+	TopicExists TopicOutcome = "exists"
+	// TopicDiffers exists otherwise than described and was left alone.
+	TopicDiffers TopicOutcome = "differs"
+	// TopicFailed could not be created or described.
+	TopicFailed TopicOutcome = "failed"
+)
+
+// TopicReport is the outcome for one topic.
+type TopicReport struct {
+	Name    string
+	Outcome TopicOutcome
+	// Differences say what differs, as "partitions: 6, not 12".
+	Differences []string
+	// Err is set when Outcome is TopicFailed.
+	Err error
+}
+
+// Topic is what a broker says about a topic.
+type Topic struct {
+	Name              string
+	ID                [16]byte
+	Partitions        int
+	ReplicationFactor int
+}
+
+// PartitionLag is how far a group is behind in one partition.
+type PartitionLag struct {
+	Topic     string
+	Partition int32
+	// Committed is the group's offset, or -1 if it has none.
+	Committed int64
+	// End is the offset behind the last record.
+	End int64
+	// Lag is -1 if it cannot be told, for the reason in Err.
+	Lag int64
+	// Member is the client id that holds the partition, or empty.
+	Member string
+	Err    error
+}
+
+// Admin asks and changes what concerns the whole cluster.
+type Admin struct {
+	cfg    Config
+	client *kgo.Client
+	admin  *kadm.Client
+}
+
+// NewAdmin makes an Admin. It does not connect.
+func NewAdmin(cfg Config) (*Admin, error) {
+	// What an Admin has just been told of a topic may no longer hold after it
+	// has created that topic, so it hardly caches.
+	client, err := cfg.newClient(kgo.MetadataMinAge(10 * time.Millisecond))
+	if err != nil {
+		return nil, err
+	}
+	return &Admin{cfg: cfg, client: client, admin: kadm.NewClient(client)}, nil
+}
+
+// Close releases the connections.
+func (a *Admin) Close() { a.client.Close() }
+
+// Ping checks that a broker can be reached and accepts the credentials. The
+// error names the addresses and the cause.
+func (a *Admin) Ping(ctx context.Context) error {
+	err := a.client.Ping(ctx)
+	hint := ""
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, io.EOF):
+		// What a broker does that expects TLS, or dislikes the credentials.
+		hint = "the broker hangs up, do kafka.tls and kafka.sasl fit it? "
+	case errors.Is(err, kerr.SaslAuthenticationFailed), errors.Is(err, kerr.UnsupportedSaslMechanism), errors.Is(err, kerr.IllegalSaslState):
+		hint = "check kafka.sasl: "
+	}
+	return fmt.Errorf("reach kafka at %s: %s%w", strings.Join(a.cfg.Brokers, ", "), hint, err)
+}
+
+// Version returns what the brokers are, as "v4.2" or "at least v3.9", or one
+// line per version where they differ.
+func (a *Admin) Version(ctx context.Context) (string, error) {
+	versions, err := a.admin.ApiVersions(ctx)
+	if err != nil {
+		return "", fmt.Errorf("ask brokers for their version: %w", err)
+	}
+	seen := map[string]bool{}
+	for _, v := range versions {
+		if v.Err != nil {
+			return "", fmt.Errorf("ask broker %d for its version: %w", v.NodeID, v.Err)
+		}
+		seen[v.VersionGuess()] = true
+	}
+	return strings.Join(slices.Sorted(maps.Keys(seen)), "\n"), nil
+}
+
+// EnsureTopics creates the topics that do not exist and compares those that do.
+// It changes no existing topic. It may be called by any number of processes at
+// once. The error joins those of topics that failed.
+func (a *Admin) EnsureTopics(ctx context.Context, wanted []TopicConfig) ([]TopicReport, error) {
+	names := make([]string, len(wanted))
+	for i, w := range wanted {
+		names[i] = w.Name
+	}
+	if len(wanted) == 0 {
+		return nil, nil
+	}
+	existing, err := a.admin.ListTopics(ctx, names...)
+	if err != nil {
+		return nil, fmt.Errorf("ensure topics: %w", err)
+	}
+	reports := make([]TopicReport, len(wanted))
+	var faults []error
+	for i, w := range wanted {
+		detail, ok := existing[w.Name]
+		missing := !ok || errors.Is(detail.Err, kerr.UnknownTopicOrPartition)
+		reports[i] = a.ensure(ctx, w, detail, missing)
+		if reports[i].Err != nil {
+			faults = append(faults, reports[i].Err)
+		}
+	}
+	return reports, errors.Join(faults...)
+}
+
+func (a *Admin) ensure(ctx context.Context, want TopicConfig, detail kadm.TopicDetail, missing bool) TopicReport {
+	report := TopicReport{Name: want.Name}
+	fail := func(verb string, err error) TopicReport {
+		report.Outcome, report.Err = TopicFailed, fmt.Errorf("%s topic %s: %w", verb, want.Name, err)
+		return report
+	}
+	if missing {
+		err := a.create(ctx, want)
+		if err == nil {
+			err = a.awaitLeaders(ctx, want.Name)
+		}
+		if err == nil {
+			report.Outcome = TopicCreated
+			return report
+		}
+		if !errors.Is(err, kerr.TopicAlreadyExists) {
+			return fail("create", err)
+		}
+		// Somebody else was faster.
+		again, err := a.admin.ListTopics(ctx, want.Name)
+		if err != nil {
+			return fail("describe", err)
+		}
+		detail = again[want.Name]
+	}
+	if detail.Err != nil {
+		return fail("describe", detail.Err)
+	}
+	differences, err := a.compare(ctx, want, detail)
+	if err != nil {
+		return fail("describe", err)
+	}
+	report.Outcome, report.Differences = TopicExists, differences
+	if len(differences) > 0 {
+		report.Outcome = TopicDiffers
+	}
+	return report
+}
+
+func (a *Admin) create(ctx context.Context, want TopicConfig) error {
+	configs := make(map[string]*string, len(want.Configs))
+	for name, value := range want.Configs {
+		configs[name] = &value
+	}
+	resp, err := a.admin.CreateTopic(ctx, want.Partitions, cmp.Or(want.ReplicationFactor, -1), configs, want.Name)
+	if err != nil && resp.ErrMessage != "" {
+		return fmt.Errorf("%w (%s)", err, resp.ErrMessage)
+	}
+	return err
+}
+
+// awaitLeaders waits until a new topic can be used: a broker answers a creation
+// before all brokers know of it.
+func (a *Admin) awaitLeaders(ctx context.Context, name string) error {
+	for {
+		details, err := a.admin.ListTopics(ctx, name)
+		if err != nil {
+			return err
+		}
+		detail, led := details[name], 0
+		for _, p := range detail.Partitions {
+			if p.Err == nil && p.Leader >= 0 {
+				led++
+			}
+		}
+		if detail.Err == nil && led > 0 && led == len(detail.Partitions) {
+			return nil
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+			return fmt.Errorf("wait for leaders: %w", ctx.Err())
+		}
+	}
+}
+
+func (a *Admin) compare(ctx context.Context, want TopicConfig, detail kadm.TopicDetail) ([]string, error) {
+	var differences []string
+	differ := func(what, is, should string) {
+		if is != should {
+			differences = append(differences, fmt.Sprintf("%s: %s, not %s", what, is, should))
+		}
+	}
+	if want.Partitions > 0 {
+		differ("partitions", fmt.Sprint(len(detail.Partitions)), fmt.Sprint(want.Partitions))
+	}
+	if want.ReplicationFactor > 0 {
+		differ("replication factor", fmt.Sprint(detail.Partitions.NumReplicas()), fmt.Sprint(want.ReplicationFactor))
+	}
+	if len(want.Configs) == 0 {
+		return differences, nil
+	}
+	described, err := a.admin.DescribeTopicConfigs(ctx, want.Name)
+	if err != nil {
+		return nil, err
+	}
+	config, err := described.On(want.Name, nil)
+	if err == nil {
+		err = config.Err
+	}
+	if err != nil {
+		return nil, err
+	}
+	is := map[string]string{}
+	for _, c := range config.Configs {
+		is[c.Key] = c.MaybeValue()
+	}
+	for _, name := range slices.Sorted(maps.Keys(want.Configs)) {
+		differ(name, cmp.Or(is[name], "unset"), want.Configs[name])
+	}
+	return differences, nil
+}
+
+// ListTopics returns the topics of those names, or all but internal ones.
+func (a *Admin) ListTopics(ctx context.Context, names ...string) ([]Topic, error) {
+	details, err := a.admin.ListTopics(ctx, names...)
+	if err != nil {
+		return nil, fmt.Errorf("list topics: %w", err)
+	}
+	list := make([]Topic, 0, len(details))
+	for _, d := range details.Sorted() {
+		if d.Err != nil {
+			return nil, fmt.Errorf("list topic %s: %w", d.Topic, d.Err)
+		}
+		list = append(list, Topic{Name: d.Topic, ID: d.ID, Partitions: len(d.Partitions), ReplicationFactor: d.Partitions.NumReplicas()})
+	}
+	return list, nil
+}
+
+// EndOffsets returns, per partition, the offset behind the last record.
+func (a *Admin) EndOffsets(ctx context.Context, names ...string) (Offsets, error) {
+	return listed(a.admin.ListEndOffsets(ctx, names...))
+}
+
+// StartOffsets returns, per partition, the offset of the first record.
+func (a *Admin) StartOffsets(ctx context.Context, names ...string) (Offsets, error) {
+	return listed(a.admin.ListStartOffsets(ctx, names...))
+}
+
+// Lag returns how far group is behind in every partition for which it has
+// members or offsets, by topic and partition.
+func (a *Admin) Lag(ctx context.Context, group string) ([]PartitionLag, error) {
+	lags, err := a.admin.Lag(ctx, group)
+	if err != nil {
+		return nil, fmt.Errorf("lag of group %s: %w", group, err)
+	}
+	described, ok := lags[group]
+	if !ok {
+		return nil, nil
+	}
+	if err := described.Error(); err != nil {
+		return nil, fmt.Errorf("lag of group %s: %w", group, err)
+	}
+	var list []PartitionLag
+	for _, l := range described.Lag.Sorted() {
+		entry := PartitionLag{Topic: l.Topic, Partition: l.Partition, Committed: l.Commit.At, End: l.End.Offset, Lag: l.Lag, Err: l.Err}
+		if l.Member != nil {
+			entry.Member = l.Member.ClientID
+		}
+		list = append(list, entry)
+	}
+	return list, nil
+}

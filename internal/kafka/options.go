@@ -1,0 +1,159 @@
+package kafka
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl"
+	"github.com/twmb/franz-go/pkg/sasl/oauth"
+	"github.com/twmb/franz-go/pkg/sasl/plain"
+	"github.com/twmb/franz-go/pkg/sasl/scram"
+)
+
+// Options returns the client options that every client of this package starts
+// from: addresses, TLS, SASL, timeouts and logging. It validates the
+// configuration and reads the certificate files.
+func (c Config) Options() ([]kgo.Opt, error) {
+	if err := c.Validate(); err != nil {
+		return nil, fmt.Errorf("kafka configuration: %w", err)
+	}
+	c = c.WithDefaults()
+	opts := []kgo.Opt{
+		kgo.SeedBrokers(c.Brokers...),
+		kgo.ClientID(c.ClientID),
+		kgo.SoftwareNameAndVersion("millrace", "1"),
+		kgo.WithLogger(clientLogger{c.Logger}),
+		// A moved leader or a topic that has just been created is found again
+		// in half a second rather than five.
+		kgo.MetadataMinAge(500 * time.Millisecond),
+		kgo.DisableClientMetrics(),
+	}
+	if c.TLS.Enabled {
+		config, err := c.TLS.load()
+		if err != nil {
+			return nil, err
+		}
+		dialer := &tlsDialer{net.Dialer{Timeout: c.DialTimeout}, config}
+		opts = append(opts, kgo.Dialer(dialer.dial))
+	} else {
+		opts = append(opts, kgo.Dialer((&net.Dialer{Timeout: c.DialTimeout}).DialContext))
+	}
+	if mechanism := c.SASL.mechanism(); mechanism != nil {
+		opts = append(opts, kgo.SASL(mechanism))
+	}
+	return opts, nil
+}
+
+// load reads the files that the settings name.
+func (c TLSConfig) load() (*tls.Config, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: c.ServerName}
+	if c.CAFile != "" {
+		pem, err := os.ReadFile(c.CAFile)
+		if err != nil {
+			return nil, fmt.Errorf("kafka.tls.ca_file: %w", err)
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("kafka.tls.ca_file: %s holds no PEM certificate", c.CAFile)
+		}
+	}
+	if c.CertFile != "" {
+		load := func() (*tls.Certificate, error) {
+			pair, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile)
+			if err != nil {
+				return nil, fmt.Errorf("kafka.tls.cert_file: %w", err)
+			}
+			return &pair, nil
+		}
+		if _, err := load(); err != nil {
+			return nil, err
+		}
+		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return load() }
+	}
+	return config, nil
+}
+
+// tlsDialer connects and shakes hands in one step, so that a certificate that
+// is not trusted is the error of the dial and not an end of file later on.
+type tlsDialer struct {
+	net    net.Dialer
+	config *tls.Config
+}
+
+func (d *tlsDialer) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	config := d.config.Clone()
+	if config.ServerName == "" {
+		host, _, err := net.SplitHostPort(address)
+		if err != nil {
+			return nil, fmt.Errorf("dial %s: %w", address, err)
+		}
+		config.ServerName = host
+	}
+	return (&tls.Dialer{NetDialer: &d.net, Config: config}).DialContext(ctx, network, address)
+}
+
+func (c SASLConfig) mechanism() sasl.Mechanism {
+	login := scram.Auth{User: c.Username, Pass: c.Password.Reveal()}
+	switch c.Mechanism {
+	case MechanismPlain:
+		return plain.Auth{User: c.Username, Pass: c.Password.Reveal()}.AsMechanism()
+	case MechanismScramSHA256:
+		return login.AsSha256Mechanism()
+	case MechanismScramSHA512:
+		return login.AsSha512Mechanism()
+	case MechanismOAuthBearer:
+		return oauth.Oauth(func(context.Context) (oauth.Auth, error) {
+			token, err := c.readToken()
+			if err != nil {
+				return oauth.Auth{}, err
+			}
+			if token == "" {
+				return oauth.Auth{}, errors.New("kafka.sasl.token_file: the file is empty")
+			}
+			return oauth.Auth{Token: token}, nil
+		})
+	default:
+		return nil
+	}
+}
+
+// newClient makes a client from the shared options and those of its role.
+func (c Config) newClient(role ...kgo.Opt) (*kgo.Client, error) {
+	opts, err := c.Options()
+	if err != nil {
+		return nil, err
+	}
+	client, err := kgo.NewClient(append(opts, role...)...)
+	if err != nil {
+		return nil, fmt.Errorf("make kafka client: %w", err)
+	}
+	return client, nil
+}
+
+// clientLogger passes the client's own log on, one level lower than the client
+// has it: what it calls an error is a request that it goes on to retry, and what
+// cannot be retried reaches us as an error and is logged where it is handled.
+type clientLogger struct{ log *slog.Logger }
+
+func (l clientLogger) Level() kgo.LogLevel {
+	if l.log.Enabled(context.Background(), slog.LevelDebug) {
+		return kgo.LogLevelInfo
+	}
+	return kgo.LogLevelError
+}
+
+func (l clientLogger) Log(level kgo.LogLevel, msg string, keyvals ...any) {
+	to := slog.LevelDebug
+	if level == kgo.LogLevelError {
+		to = slog.LevelInfo
+	}
+	l.log.Log(context.Background(), to, "kafka client", append([]any{"client_message", msg}, keyvals...)...)
+}

@@ -1,0 +1,326 @@
+package kafka
+
+import (
+	"context"
+	"sync"
+
+	"github.com/millrace/millrace/internal/delivery"
+	"github.com/millrace/millrace/topics"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// pauseReason is why the client must not fetch a partition. It is fetched when
+// no reason is left.
+type pauseReason uint8
+
+const (
+	pausedFull       pauseReason = 1 << iota // enough is fetched ahead
+	pausedStalled                            // a Delivery was nacked, or a fetch failed
+	pausedStopped                            // the next record is not there
+	pausedUnassigned                         // where to start is not known yet
+	pausedSeeking                            // about to be moved
+)
+
+// worker owns one assigned partition from its assignment to its end. It hands
+// out one Delivery at a time and keeps handing out the same one until it is
+// acked, the partition is taken away, or somebody seeks.
+type worker struct {
+	s   *Subscriber
+	sub *subscription
+	at  partition
+
+	// stopping ends when no new Delivery may be handed out, live when the one
+	// in flight may not go on either. live ends after stopping.
+	stopping context.Context
+	stop     context.CancelFunc
+	live     context.Context
+	kill     context.CancelCauseFunc
+	done     chan struct{}
+
+	wake  chan struct{} // something was fetched, or fetching failed
+	retry chan struct{}
+	seeks chan seekRequest
+
+	// assignErr is why the Assigned hook could not be answered when the
+	// partition was assigned. Set before run.
+	assignErr error
+
+	mu               sync.Mutex
+	topicID          [16]byte
+	queue            queue
+	paused           pauseReason
+	fetchErr         error // why fetching failed; nil when it works
+	dropping         bool  // what arrives was fetched before a seek or behind a gap
+	settled          bool
+	epoch            int64
+	next             int64 // the offset to be fetched next, as far as it is known
+	acked            int64 // the offset behind the last acked record
+	ackedEpoch       int32 // the leader epoch of the last acked record
+	committed        int64 // what this member knows the group to have committed
+	progressed       bool  // acked was moved by an ack or a seek, so it may be committed
+	forgotten        bool  // the partition is no longer ours: commit nothing
+	highWatermark    int64
+	state            PartitionStatus
+	ackedRecords     int64
+	nackedDeliveries int64
+}
+
+func newWorker(s *Subscriber, at partition, topicID [16]byte, committed int64) *worker {
+	w := &worker{
+		s: s, at: at, topicID: topicID, committed: committed,
+		done: make(chan struct{}), wake: make(chan struct{}, 1), retry: make(chan struct{}, 1), seeks: make(chan seekRequest),
+		next: -1, acked: -1, ackedEpoch: -1, highWatermark: -1,
+	}
+	w.stopping, w.stop = context.WithCancel(context.Background())
+	return w
+}
+
+// bind attaches the worker to the subscription whose channel it writes to.
+func (w *worker) bind(sub *subscription) {
+	w.sub = sub
+	w.live, w.kill = context.WithCancelCause(sub.values)
+	sub.workers.Add(1)
+}
+
+// assigned sets where the partition starts; -1 if only the broker knows.
+func (w *worker) assigned(start, epoch int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.next, w.acked, w.epoch, w.settled = max(start, -1), max(start, -1), epoch, true
+}
+
+func (w *worker) ready() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.settled
+}
+
+// abandon ends the worker at once, the Delivery in flight included.
+func (w *worker) abandon(cause error) {
+	w.stop()
+	w.kill(cause)
+}
+
+// forget bars the worker's offsets from being committed.
+func (w *worker) forget() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.forgotten = true
+}
+
+func (w *worker) run() {
+	defer close(w.done)
+	defer w.sub.workers.Done()
+	defer w.kill(nil)
+	defer w.stop()
+	if !w.settle() {
+		return
+	}
+	for {
+		batch, leaderEpoch := w.await()
+		if batch == nil {
+			return
+		}
+		if !w.handle(batch, leaderEpoch) {
+			return
+		}
+	}
+}
+
+// await returns the next records to hand out, or nil when the worker is to end.
+func (w *worker) await() ([]topics.Record, int32) {
+	for attempts := 0; ; {
+		if w.stopping.Err() != nil {
+			return nil, -1
+		}
+		if batch, leaderEpoch := w.take(); batch != nil {
+			return batch, leaderEpoch
+		}
+		if err := w.takeFetchErr(); err != nil {
+			attempts++
+			if !w.recover(err, attempts) {
+				return nil, -1
+			}
+			continue
+		}
+		select {
+		case <-w.wake:
+		case request := <-w.seeks:
+			w.seek(request)
+		case <-w.stopping.Done():
+		}
+	}
+}
+
+// handle hands batch out until it is acked. It returns false when the worker is
+// to end, with the batch not acked.
+func (w *worker) handle(batch []topics.Record, leaderEpoch int32) bool {
+	for try := 1; ; try++ {
+		d := &delivery.Delivery{
+			Group: w.s.sc.Group, Topic: w.at.topic, TopicID: batch[0].TopicID, Partition: w.at.partition,
+			Records: batch, Epoch: w.epoch, Try: try,
+		}
+		switch w.deliver(d) {
+		case acked:
+			w.ack(d, leaderEpoch)
+			return true
+		case abandoned:
+			return false
+		case nacked:
+			w.countNack()
+		}
+		first := d.First()
+		sought, ok := w.stallUntil(PartitionStatus{Cause: d.Err(), Offset: first.Offset, Key: first.Key, Attempts: try})
+		if !ok {
+			return false
+		}
+		if sought {
+			return true // the batch is given up: somebody seeked
+		}
+	}
+}
+
+type outcome int
+
+const (
+	acked outcome = iota
+	nacked
+	abandoned
+)
+
+// deliver hands d out once and waits for its outcome. Its context ends with the
+// outcome, or when the partition may not go on.
+func (w *worker) deliver(d *delivery.Delivery) outcome {
+	ctx, cancel := context.WithCancel(w.live)
+	defer cancel()
+	msg := newMessage(ctx, d)
+	select {
+	case w.sub.out <- msg:
+	case <-w.stopping.Done():
+		return abandoned
+	}
+	select {
+	case <-msg.Acked():
+		return acked
+	case <-msg.Nacked():
+		if w.stopping.Err() != nil {
+			// Most likely a handler that gave up because of the shutdown: no
+			// fault, and it comes again anyway.
+			return abandoned
+		}
+		return nacked
+	case <-w.live.Done():
+		return abandoned
+	}
+}
+
+// ack moves the partition behind d and has the offset committed.
+func (w *worker) ack(d *delivery.Delivery, leaderEpoch int32) {
+	w.mu.Lock()
+	w.acked, w.ackedEpoch, w.progressed = d.Last().Offset+1, leaderEpoch, true
+	w.ackedRecords += int64(len(d.Records))
+	stalled := w.state.State == StateStalled
+	w.mu.Unlock()
+	w.s.commit.soon()
+	if stalled {
+		w.setState(PartitionStatus{State: StateRunning})
+		w.resume(pausedStalled)
+	}
+}
+
+func (w *worker) countNack() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.nackedDeliveries++
+}
+
+// take removes the next records from the queue, and lets the client fetch again
+// once half of it is free.
+func (w *worker) take() ([]topics.Record, int32) {
+	w.mu.Lock()
+	batch, leaderEpoch := w.queue.take(w.s.sc.BatchSize, w.s.sc.BatchBytes)
+	low := w.paused&pausedFull != 0 && w.queue.len() <= w.s.sc.PrefetchRecords/2 && w.queue.bytes <= w.s.sc.PrefetchBytes/2
+	w.mu.Unlock()
+	if low {
+		w.resume(pausedFull)
+	}
+	return batch, leaderEpoch
+}
+
+// offer takes fetched records over from the poll loop. It does not block.
+func (w *worker) offer(topicID [16]byte, highWatermark int64, records []*kgo.Record) {
+	w.mu.Lock()
+	w.highWatermark = highWatermark
+	if w.dropping || len(records) == 0 {
+		w.mu.Unlock()
+		return
+	}
+	for _, r := range records {
+		if r.Offset < w.next {
+			continue // fetched twice
+		}
+		w.queue.push(queued{fromClient(r, topicID), r.LeaderEpoch})
+		w.next = r.Offset + 1
+	}
+	full := w.queue.len() >= w.s.sc.PrefetchRecords || w.queue.bytes >= w.s.sc.PrefetchBytes
+	w.mu.Unlock()
+	if full {
+		w.pause(pausedFull)
+	}
+	w.notify()
+}
+
+// fetchFailed takes a fetch error over from the poll loop. What is queued is
+// still handed out before the worker acts on it.
+func (w *worker) fetchFailed(err error) {
+	w.mu.Lock()
+	if w.fetchErr == nil {
+		w.fetchErr = err
+	}
+	reason := pausedStalled
+	if stops(w.fetchErr) {
+		// The client may move on by itself; what it fetches lies behind a gap.
+		reason, w.dropping = pausedStopped, true
+	}
+	w.mu.Unlock()
+	w.pause(reason)
+	w.notify()
+}
+
+func (w *worker) takeFetchErr() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	err := w.fetchErr
+	w.fetchErr = nil
+	return err
+}
+
+func (w *worker) notify() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// pause and resume keep the client's idea in step with w.paused. The client's
+// calls only swap a set and wake fetchers, so the lock may be held.
+func (w *worker) pause(reason pauseReason) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.paused == 0 {
+		w.s.client.PauseFetchPartitions(map[string][]int32{w.at.topic: {w.at.partition}})
+	}
+	w.paused |= reason
+}
+
+func (w *worker) resume(reason pauseReason) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.paused == 0 {
+		return
+	}
+	if w.paused &^= reason; w.paused == 0 {
+		w.s.client.ResumeFetchPartitions(map[string][]int32{w.at.topic: {w.at.partition}})
+	}
+}

@@ -1,0 +1,176 @@
+package outbox
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/millrace/millrace/topics"
+)
+
+const (
+	// WakeName is the signal (postgres.Signals) with which the relay is woken. Wake
+	// it after the commit of a transaction that called Append.
+	WakeName = "outbox"
+	// Shards is the number of virtual shards. It is part of the stored rows.
+	Shards = 16
+	// lockBuckets is how many advisory locks LockAggregate spreads aggregates over,
+	// and lockClass what sets them apart from other advisory locks ("outb").
+	lockBuckets = 1024
+	lockClass   = 0x6f757462
+)
+
+// Execer runs a statement: a transaction of pgx, or anything like it.
+type Execer interface {
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+}
+
+// Entry is one event or record to be published.
+type Entry struct {
+	// AggregateType and AggregateID name what the entry belongs to and what it is
+	// kept in order with. Required.
+	AggregateType string
+	AggregateID   string
+	// Topic is the logical topic. Required.
+	Topic topics.Topic
+	// Envelope is the event; its trace context and correlation travel with it.
+	// Required, unless Record is set.
+	Envelope topics.Envelope
+	// Key is the record's key. Nil means the aggregate's id.
+	Key []byte
+	// Record, when set, is published as it is, instead of Envelope: key, value and
+	// headers byte-identical, for dead letters and replays. Of Envelope only ID and
+	// Type are looked at, for the columns of these names. Key is ignored.
+	Record *topics.Record
+}
+
+// ShardOf returns the shard of an aggregate: the first byte of the SHA-256 of its
+// id, modulo Shards. In SQL: get_byte(sha256(convert_to(id, 'UTF8')), 0) % 16.
+func ShardOf(aggregateID string) int {
+	sum := sha256.Sum256([]byte(aggregateID))
+	return int(sum[0]) % Shards
+}
+
+// LockAggregate serialises transactions that append entries for an aggregate which
+// has no row to lock: it takes the place of that row lock. The lock is held until
+// the transaction ends. Aggregates share 1024 locks, so a transaction that locks
+// several must do so in the order of LockBucket, or run the risk of a deadlock.
+func LockAggregate(ctx context.Context, tx Execer, aggregateID string) error {
+	if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1::integer, $2::integer)`, lockClass, LockBucket(aggregateID)); err != nil {
+		return fmt.Errorf("lock aggregate %s: %w", aggregateID, err)
+	}
+	return nil
+}
+
+// LockBucket returns which of the 1024 locks LockAggregate takes for an id.
+func LockBucket(aggregateID string) int {
+	sum := sha256.Sum256([]byte(aggregateID))
+	return (int(sum[1])<<8 | int(sum[2])) % lockBuckets
+}
+
+// The transaction has an id before it draws a number, which the relay's floor
+// relies on; see the package documentation. OFFSET 0 keeps the planner from
+// dropping that or moving it, and nextval is evaluated row by row in the order of
+// the arrays.
+const appendSQL = `
+	INSERT INTO outbox_events (seq, id, shard, aggregate_type, aggregate_id, event_type, topic, partition_key, payload, headers)
+	SELECT nextval('outbox_events_seq'), e.id, e.shard, e.aggregate_type, e.aggregate_id, e.event_type, e.topic, e.key, e.payload, e.headers
+	FROM (SELECT pg_current_xact_id() AS xid OFFSET 0) AS tx,
+		LATERAL (
+			SELECT * FROM unnest($1::uuid[], $2::smallint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bytea[], $8::bytea[], $9::bytea[])
+				WITH ORDINALITY AS u(id, shard, aggregate_type, aggregate_id, event_type, topic, key, payload, headers, place)
+			WHERE tx.xid IS NOT NULL
+			ORDER BY place
+		) AS e`
+
+// Append writes entries in the caller's transaction, in one statement; their order
+// becomes the order of publishing per aggregate. After the commit the caller wakes
+// WakeName.
+//
+// Before calling, the caller must hold the row lock of every aggregate named (it
+// has inserted, updated or selected the row for update in this transaction), or
+// have called LockAggregate. Otherwise entries of one aggregate written by two
+// transactions at once are published in any order.
+func Append(ctx context.Context, tx Execer, entries ...Entry) error {
+	if len(entries) == 0 {
+		return nil
+	}
+	c, err := columnsOf(entries)
+	if err != nil {
+		return fmt.Errorf("append to outbox: %w", err)
+	}
+	if _, err := tx.Exec(ctx, appendSQL, c.ids, c.shards, c.aggregateTypes, c.aggregateIDs, c.eventTypes, c.topics, c.keys, c.payloads, c.headers); err != nil {
+		return fmt.Errorf("append to outbox: %w", err)
+	}
+	return nil
+}
+
+// columns are entries as one array per column.
+type columns struct {
+	ids                                              [][16]byte
+	shards                                           []int16
+	aggregateTypes, aggregateIDs, eventTypes, topics []string
+	keys, payloads, headers                          [][]byte
+}
+
+func columnsOf(entries []Entry) (columns, error) {
+	n := len(entries)
+	c := columns{
+		ids: make([][16]byte, n), shards: make([]int16, n),
+		aggregateTypes: make([]string, n), aggregateIDs: make([]string, n), eventTypes: make([]string, n), topics: make([]string, n),
+		keys: make([][]byte, n), payloads: make([][]byte, n), headers: make([][]byte, n),
+	}
+	for i, e := range entries {
+		if err := e.validate(); err != nil {
+			return columns{}, fmt.Errorf("entry %d: %w", i, err)
+		}
+		id, err := e.rowID()
+		if err != nil {
+			return columns{}, fmt.Errorf("entry %d: %w", i, err)
+		}
+		r := e.record()
+		c.ids[i], c.shards[i] = id, int16(ShardOf(e.AggregateID))
+		c.aggregateTypes[i], c.aggregateIDs[i] = e.AggregateType, e.AggregateID
+		c.eventTypes[i], c.topics[i] = e.Envelope.Type, string(e.Topic)
+		c.keys[i], c.payloads[i], c.headers[i] = r.Key, r.Value, EncodeHeaders(r.Headers)
+	}
+	return c, nil
+}
+
+func (e Entry) validate() error {
+	switch {
+	case e.AggregateType == "":
+		return errors.New("the aggregate type is empty")
+	case e.AggregateID == "":
+		return errors.New("the aggregate id is empty")
+	case e.Topic == "":
+		return errors.New("the topic is empty")
+	case e.Record != nil:
+		return nil
+	}
+	return e.Envelope.Validate()
+}
+
+// rowID is the id of the event when that is a UUID, as on all that Millrace
+// writes, else a new one: the event's own id is among the headers anyway.
+func (e Entry) rowID() (uuid.UUID, error) {
+	if id, err := uuid.Parse(e.Envelope.ID); err == nil {
+		return id, nil
+	}
+	return uuid.NewV7()
+}
+
+func (e Entry) record() topics.Record {
+	if e.Record != nil {
+		return *e.Record
+	}
+	key := e.Key
+	if key == nil {
+		key = []byte(e.AggregateID)
+	}
+	return e.Envelope.Record(string(e.Topic), key)
+}

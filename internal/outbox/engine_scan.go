@@ -1,0 +1,340 @@
+package outbox
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+const (
+	// pollMin is the pause after a scan that found something; it doubles with each
+	// scan that finds nothing, up to Config.PollCeiling.
+	pollMin = 5 * time.Millisecond
+	// minScanGap keeps a stream of wake-ups from turning into a scan for each.
+	minScanGap = 2 * time.Millisecond
+	// sweepShare: sweeps take at most one part in this many of the time.
+	sweepShare = 10
+	// slowScan is from where on a scan is so dear that it should bring more rows.
+	slowScan     = 25 * time.Millisecond
+	slowScanRows = 4
+	// minQuota is how many rows a scan takes from a shard at least.
+	minQuota = 32
+)
+
+// schedule says when to scan.
+type schedule struct {
+	pollMin, pollMax, sweepEvery time.Duration
+
+	woken     bool
+	again     bool // there is more to read
+	poll      time.Duration
+	pollAt    time.Time
+	notBefore time.Time
+	sweepAt   time.Time
+	// sweepNotBefore bounds the share of time that sweeps take.
+	sweepNotBefore time.Time
+	slow           bool
+}
+
+func (s *schedule) wake()     { s.woken = true }
+func (s *schedule) sweepNow() { s.sweepAt, s.sweepNotBefore = time.Time{}, time.Time{} }
+
+// sweepBy asks for a sweep at that time at the latest.
+func (s *schedule) sweepBy(at time.Time) {
+	if at.Before(s.sweepAt) {
+		s.sweepAt = at
+	}
+}
+
+func (s *schedule) sweepDue(now time.Time) bool {
+	return !now.Before(s.sweepAt) && !now.Before(s.sweepNotBefore)
+}
+
+// next is when the next scan is due.
+func (s *schedule) next(now time.Time) time.Time {
+	at := s.pollAt
+	if s.woken || s.again {
+		at = now
+	}
+	sweep := s.sweepAt
+	if sweep.Before(s.sweepNotBefore) {
+		sweep = s.sweepNotBefore
+	}
+	if sweep.Before(at) {
+		at = sweep
+	}
+	if at.Before(s.notBefore) {
+		at = s.notBefore
+	}
+	return at
+}
+
+// done notes a scan that has ended.
+func (s *schedule) done(r scanned, more bool) {
+	now := time.Now()
+	s.again = more
+	if len(r.rows) > 0 {
+		s.poll = s.pollMin
+	} else {
+		s.poll = min(max(s.poll, s.pollMin/2)*2, s.pollMax)
+	}
+	s.pollAt = now.Add(s.poll)
+	s.notBefore = now
+	if !more {
+		s.notBefore = now.Add(max(minScanGap-r.took, r.took/2))
+	}
+	s.slow = r.took > slowScan
+	if r.order.sweep {
+		s.sweepAt = now.Add(s.sweepEvery)
+		s.sweepNotBefore = now.Add(sweepShare * r.took)
+	}
+}
+
+// failed notes a scan that the database could not do.
+func (s *schedule) failed(wait time.Duration) {
+	now := time.Now()
+	s.notBefore, s.pollAt = now.Add(wait), now.Add(wait)
+	s.sweepNow()
+}
+
+// horizon learns below which seq no row can appear any more; see the package
+// documentation.
+type horizon struct {
+	safe  int64 // known to be below
+	drawn int64 // where the sequence stood at the last scan
+	// probe: every transaction that drew up to probeSeq has an id below probeXID.
+	probing  bool
+	probeSeq int64
+	probeXID int64
+}
+
+// marked notes a transaction id that was assigned after the sequence had stood at
+// drawn.
+func (h *horizon) marked(drawn, xid int64) {
+	if !h.probing && xid > 0 && drawn > h.safe {
+		h.probing, h.probeSeq, h.probeXID = true, drawn, xid
+	}
+}
+
+// scanned notes what a scan saw.
+func (h *horizon) scanned(r scanned) {
+	h.drawn = r.drawn
+	if h.probing && r.horizon >= h.probeXID {
+		h.safe, h.probing = max(h.safe, h.probeSeq), false
+	}
+}
+
+func (e *engine) roomToScan() bool { return len(e.known) <= 2*e.cfg.BatchSize }
+
+// startScan starts a scan when one is due and there is room for its rows.
+func (e *engine) startScan() {
+	now := time.Now()
+	if e.scanning || len(e.shards) == 0 || !e.roomToScan() || e.schedule.next(now).After(now) {
+		return
+	}
+	e.scanCount++
+	order := scanOrder{number: e.scanCount, sweep: e.schedule.sweepDue(now), known: make([]int64, 0, len(e.known))}
+	for seq := range e.known {
+		order.known = append(order.known, seq)
+	}
+	order.shards = e.shares(order.sweep)
+	if len(order.shards) == 0 {
+		// Only shards that wait for a sweep which is not due yet, or that leave.
+		e.schedule.woken, e.schedule.again = false, false
+		e.schedule.notBefore = now.Add(pollMin)
+		return
+	}
+	e.scanning, e.schedule.woken = true, false
+	go func() { e.scans <- scan(e.ctx, e.pool, order, e.cfg.MaxScanBytes) }()
+}
+
+// shares divides a batch among the shards: those of which the last scan left rows
+// unread get equal parts of it, the others enough for what is usual.
+func (e *engine) shares(sweep bool) []scanShard {
+	hungry := 0
+	for _, s := range e.shards {
+		if s.hungry {
+			hungry++
+		}
+	}
+	batch := e.cfg.BatchSize
+	if e.schedule.slow {
+		batch *= slowScanRows
+	}
+	var shares []scanShard
+	for _, s := range e.shards {
+		if s.leaving || s.gone || s.fresh && !sweep {
+			continue
+		}
+		share := scanShard{shard: s, number: s.number, floor: s.floor, quota: max(minQuota, batch/len(e.shards))}
+		if s.hungry {
+			share.quota = max(minQuota, batch/hungry)
+		}
+		if sweep {
+			share.floor = 0
+		}
+		shares = append(shares, share)
+	}
+	return shares
+}
+
+// scanned takes in what a scan found.
+func (e *engine) scanned(r scanned) {
+	defer func() {
+		for _, seq := range e.retired {
+			delete(e.known, seq)
+		}
+		e.retired = nil
+	}()
+	if r.err != nil {
+		e.scanFailed(r)
+		return
+	}
+	e.database.recovered(e.ctx, e.log)
+	e.horizon.scanned(r)
+	var recheck time.Duration
+	if r.order.sweep {
+		recheck = e.takeWaiting(r)
+		e.metrics.pending.Set(float64(r.backlog.pending))
+		e.metrics.oldest.Set(r.backlog.oldest.Seconds())
+	}
+	slices.SortFunc(r.rows, func(a, b *row) int { return cmp.Compare(a.seq, b.seq) })
+	last := make(map[int]int64)
+	for _, x := range r.rows {
+		last[x.shardNumber] = x.seq
+		if s := e.current(r.order, x.shardNumber); s != nil {
+			e.take(s, x)
+		}
+	}
+	e.schedule.done(r, e.moveFloors(r, last))
+	if recheck > 0 {
+		e.schedule.sweepBy(time.Now().Add(recheck))
+	}
+	for _, s := range e.shards {
+		if s.fresh {
+			e.schedule.sweepNow() // gained while the scan was under way
+		}
+	}
+}
+
+// current returns the shard of that number for which the order was given, if we
+// still hold it. After it was lost and gained again, it is another one: what was
+// read before that may be out of date.
+func (e *engine) current(order scanOrder, number int) *shard {
+	for _, share := range order.shards {
+		if s := share.shard; share.number == number && e.shards[number] == s && !s.leaving && !s.gone {
+			return s
+		}
+	}
+	return nil
+}
+
+// take puts a row that was read into its lane.
+func (e *engine) take(s *shard, x *row) {
+	if s.fresh || e.known[x.seq] != nil {
+		return
+	}
+	l := e.lanes[x.lane]
+	switch {
+	case l == nil:
+		l = &lane{key: x.lane, shard: s}
+		e.lanes[x.lane] = l
+	case l.waiting, l.shard != s:
+		return
+	}
+	x.shard = s
+	x.record.Topic = e.naming.Physical(x.topic)
+	e.known[x.seq] = x
+	l.add(x)
+	e.queue(l)
+}
+
+// takeWaiting brings the lanes that wait up to date with what a sweep found. It
+// returns in what time another sweep should look at them; 0: whenever.
+func (e *engine) takeWaiting(r scanned) (recheck time.Duration) {
+	soon := func(d time.Duration) {
+		if d = max(d, pollMin); recheck == 0 || d < recheck {
+			recheck = d
+		}
+	}
+	waits := make(map[laneKey]int, len(r.waiting))
+	failed := 0
+	for _, w := range r.waiting {
+		if w.failed {
+			failed++
+		}
+		if !w.failed && w.due <= 0 {
+			continue
+		}
+		waits[w.key] = w.shard
+		if !w.failed {
+			soon(w.due)
+		}
+	}
+	e.metrics.failedRows.Set(float64(failed))
+	for _, share := range r.order.shards {
+		if s := e.current(r.order, share.number); s != nil {
+			s.fresh = false
+		}
+	}
+	for _, l := range e.lanes {
+		if _, still := waits[l.key]; still || !l.waiting || l.unwritten {
+			continue
+		}
+		if l.writtenAt >= r.order.number {
+			soon(pollMin) // the sweep began before the rejection was written down
+			continue
+		}
+		l.waiting = false
+		e.tidy(l)
+	}
+	for key, number := range waits {
+		if s := e.current(r.order, number); s != nil && e.lanes[key] == nil {
+			e.lanes[key] = &lane{key: key, shard: s, waiting: true}
+		}
+	}
+	return recheck
+}
+
+// moveFloors notes from where the next scan of each shard has to begin, and
+// reports whether there is more to read.
+func (e *engine) moveFloors(r scanned, last map[int]int64) (more bool) {
+	lowest := make(map[*shard]int64, len(e.shards))
+	for seq, x := range e.known {
+		if low, ok := lowest[x.shard]; !ok || seq < low {
+			lowest[x.shard] = seq
+		}
+	}
+	for _, share := range r.order.shards {
+		s := e.current(r.order, share.number)
+		if s == nil {
+			continue
+		}
+		s.hungry = r.truncated[share.number]
+		more = more || s.hungry
+		floor := e.horizon.safe + 1
+		if s.hungry {
+			floor = min(floor, last[share.number]+1)
+		}
+		if low, ok := lowest[s]; ok {
+			floor = min(floor, low)
+		}
+		if r.order.sweep || floor > s.floor {
+			s.floor = floor
+		}
+	}
+	return more
+}
+
+// scanFailed forgets everything that was concluded from earlier scans: the server
+// that answers next may be another one, restored to an earlier point.
+func (e *engine) scanFailed(r scanned) {
+	e.horizon = horizon{}
+	for _, s := range e.shards {
+		s.floor = 0
+	}
+	if e.ctx.Err() != nil {
+		return
+	}
+	e.schedule.failed(e.database.fault(e.ctx, e.log, r.err))
+}

@@ -1,0 +1,116 @@
+package outbox
+
+import (
+	"bytes"
+	"slices"
+	"time"
+
+	"github.com/millrace/millrace/internal/lease"
+	"github.com/millrace/millrace/topics"
+)
+
+// shard is one shard for as long as we hold its lease.
+type shard struct {
+	number int
+	held   *lease.Held
+	// floor is the lowest seq at which a scan has to begin.
+	floor int64
+	// fresh until a sweep has told which of its aggregates wait.
+	fresh bool
+	// hungry when the last scan left open rows unread.
+	hungry bool
+	// leaving: nothing more is published; drained is closed when nothing is under
+	// way any more.
+	leaving bool
+	drained chan struct{}
+	// gone: its rows are not ours to touch any more.
+	gone bool
+	// busy counts rows in calls and rows that are not marked yet.
+	busy int
+}
+
+// row is one outbox row in memory.
+type row struct {
+	seq         int64
+	shard       *shard
+	shardNumber int
+	id          string
+	lane        laneKey
+	topic       topics.Topic
+	record      topics.Record
+	attempts    int
+	bytes       int
+	// born is when it was written: the database's clock until it was read, ours
+	// since.
+	born time.Time
+	// damage is why the row cannot be turned into a record, if it cannot.
+	damage error
+}
+
+// laneKey names an aggregate.
+type laneKey struct{ kind, id string }
+
+// lane is the rows of one aggregate, in order. It exists while there are any, and
+// while the aggregate waits for a rejected row.
+type lane struct {
+	key   laneKey
+	shard *shard
+	rows  []*row // waiting to be published
+	// calling counts rows in a call; none other is sent meanwhile.
+	calling int
+	// ready: it stands in the queue of lanes that have something to publish.
+	ready bool
+	// waiting: a rejected row holds it up. Only a sweep that began after the
+	// rejection was written down, and no longer finds it in the way, ends that.
+	waiting bool
+	// unwritten: the rejection is not written down yet; writtenAt is the number of
+	// the last scan that had begun when it was.
+	unwritten bool
+	writtenAt uint64
+}
+
+// add puts a row in its place.
+func (l *lane) add(r *row) {
+	if n := len(l.rows); n == 0 || l.rows[n-1].seq < r.seq {
+		l.rows = append(l.rows, r)
+		return
+	}
+	at, _ := slices.BinarySearchFunc(l.rows, r.seq, func(x *row, seq int64) int {
+		switch {
+		case x.seq < seq:
+			return -1
+		case x.seq > seq:
+			return 1
+		}
+		return 0
+	})
+	l.rows = slices.Insert(l.rows, at, r)
+}
+
+// run returns the rows at the head of the lane that may be sent together: those
+// for one topic and key, whose order the publisher keeps. A row that was rejected
+// before goes alone.
+func (l *lane) run(maxRows, maxBytes int) []*row {
+	first := l.rows[0]
+	size := first.bytes
+	n := 1
+	for ; n < len(l.rows) && n < maxRows && first.attempts == 0 && first.damage == nil; n++ {
+		next := l.rows[n]
+		size += next.bytes
+		together := next.topic == first.topic && next.attempts == 0 && next.damage == nil &&
+			first.record.Key != nil && next.record.Key != nil && bytes.Equal(next.record.Key, first.record.Key)
+		if !together || size > maxBytes {
+			break
+		}
+	}
+	return l.rows[:n:n]
+}
+
+// live reports whether rows of the shard may be published now, and for how long.
+func (s *shard) live() (time.Duration, bool) {
+	if s.gone || s.leaving {
+		return 0, false
+	}
+	left := s.held.Remaining()
+	return left, left > 0
+}

@@ -1,0 +1,150 @@
+package problem
+
+import "net/http"
+
+// Kinds returns every kind of problem that the servers answer with, for the
+// documentation and for tests. Each constructor below is one row.
+func Kinds() []Kind {
+	return []Kind{
+		MalformedJSON(), ValidationFailed(), InvalidParameter(), InvalidPageToken(), InvalidCursor(),
+		BodyTooLarge(), UnsupportedMediaType(), Unauthorized(), Forbidden(), CrossOrigin(), HostNotAllowed(),
+		RouteNotFound(), MethodNotAllowed(), NotAcceptable(), ExecutionNotFound(), OutputNotFound(),
+		IdempotencyConflict(), ExecutionEnded(), TransitionNotAllowed(), StaleAttempt(),
+		TooManyStreams(), EventsUnavailable(), Unavailable(), ShuttingDown(), Timeout(), Cancelled(), Internal(),
+	}
+}
+
+// MalformedJSON: the body is not JSON, or more than one document.
+func MalformedJSON() Kind {
+	return Kind{http.StatusBadRequest, "malformed_json", "The request body is not valid JSON"}
+}
+
+// ValidationFailed: the body is JSON but not a valid request.
+func ValidationFailed() Kind {
+	return Kind{http.StatusUnprocessableEntity, "validation_failed", "The request is not valid"}
+}
+
+// InvalidParameter: a query parameter, path segment or header is wrong.
+func InvalidParameter() Kind {
+	return Kind{http.StatusBadRequest, "invalid_parameter", "A parameter is not valid"}
+}
+
+// InvalidPageToken: the page token is not ours, or belongs to other filters.
+func InvalidPageToken() Kind {
+	return Kind{http.StatusBadRequest, "invalid_page_token", "The page token is not valid for this request"}
+}
+
+// InvalidCursor: the last event id is not one that the server gave out.
+func InvalidCursor() Kind {
+	return Kind{http.StatusBadRequest, "invalid_cursor", "The last event id is not valid"}
+}
+
+// BodyTooLarge: the body is longer than the server takes.
+func BodyTooLarge() Kind {
+	return Kind{http.StatusRequestEntityTooLarge, "body_too_large", "The request body is too large"}
+}
+
+// UnsupportedMediaType: the body is not declared as JSON.
+func UnsupportedMediaType() Kind {
+	return Kind{http.StatusUnsupportedMediaType, "unsupported_media_type", "The media type is not supported"}
+}
+
+// Unauthorized: no token, or one that is not known.
+func Unauthorized() Kind {
+	return Kind{http.StatusUnauthorized, "unauthorized", "A valid token is required"}
+}
+
+// Forbidden: the token does not have the scope that the route asks for.
+func Forbidden() Kind {
+	return Kind{http.StatusForbidden, "forbidden", "The token does not allow this"}
+}
+
+// CrossOrigin: a browser sent the request on behalf of another site.
+func CrossOrigin() Kind {
+	return Kind{http.StatusForbidden, "cross_origin", "Requests from other origins are not allowed"}
+}
+
+// HostNotAllowed: the Host header is not one that the server answers to.
+func HostNotAllowed() Kind {
+	return Kind{http.StatusMisdirectedRequest, "host_not_allowed", "The server does not answer to this host name"}
+}
+
+// RouteNotFound: there is nothing at this path.
+func RouteNotFound() Kind {
+	return Kind{http.StatusNotFound, "route_not_found", "There is nothing at this path"}
+}
+
+// MethodNotAllowed: the path exists for other methods.
+func MethodNotAllowed() Kind {
+	return Kind{http.StatusMethodNotAllowed, "method_not_allowed", "The method is not allowed for this path"}
+}
+
+// NotAcceptable: nothing that the server can answer fits the Accept header.
+func NotAcceptable() Kind {
+	return Kind{http.StatusNotAcceptable, "not_acceptable", "The answer is not available in an accepted media type"}
+}
+
+// ExecutionNotFound: there is no execution with this id.
+func ExecutionNotFound() Kind {
+	return Kind{http.StatusNotFound, "execution_not_found", "There is no such execution"}
+}
+
+// OutputNotFound: the execution has no such attempt.
+func OutputNotFound() Kind {
+	return Kind{http.StatusNotFound, "output_not_found", "There is no such output"}
+}
+
+// IdempotencyConflict: the key was used for another request before.
+func IdempotencyConflict() Kind {
+	return Kind{http.StatusConflict, "idempotency_conflict", "The idempotency key belongs to a different request"}
+}
+
+// ExecutionEnded: the execution is in a final state.
+func ExecutionEnded() Kind {
+	return Kind{http.StatusConflict, "execution_ended", "The execution has ended"}
+}
+
+// TransitionNotAllowed: the command does not fit the state of the execution.
+func TransitionNotAllowed() Kind {
+	return Kind{http.StatusConflict, "transition_not_allowed", "The state of the execution does not allow this"}
+}
+
+// StaleAttempt: the caller speaks for an attempt that is over.
+func StaleAttempt() Kind {
+	return Kind{http.StatusConflict, "stale_attempt", "The attempt is no longer the current one"}
+}
+
+// TooManyStreams: the server has as many live streams as it takes.
+func TooManyStreams() Kind {
+	return Kind{http.StatusServiceUnavailable, "too_many_streams", "Too many live streams are open"}
+}
+
+// EventsUnavailable: the event log cannot be read at the moment.
+func EventsUnavailable() Kind {
+	return Kind{http.StatusServiceUnavailable, "events_unavailable", "Live events are not available at the moment"}
+}
+
+// Unavailable: something that the server needs cannot be reached.
+func Unavailable() Kind {
+	return Kind{http.StatusServiceUnavailable, "unavailable", "The service is not available at the moment"}
+}
+
+// ShuttingDown: the server is about to stop.
+func ShuttingDown() Kind {
+	return Kind{http.StatusServiceUnavailable, "shutting_down", "The server is shutting down"}
+}
+
+// Timeout: the server could not answer in time.
+func Timeout() Kind {
+	return Kind{http.StatusGatewayTimeout, "timeout", "The request took too long"}
+}
+
+// Cancelled: the client went away. Nobody reads it; logs and metrics do.
+func Cancelled() Kind {
+	return Kind{499, "client_closed_request", "The client closed the request"}
+}
+
+// Internal: a bug, or a fault that nobody foresaw.
+func Internal() Kind {
+	return Kind{http.StatusInternalServerError, "internal", "Something went wrong in the server"}
+}

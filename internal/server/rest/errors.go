@@ -1,0 +1,146 @@
+package rest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/millrace/millrace/internal/execution"
+	"github.com/millrace/millrace/internal/execution/store"
+	"github.com/millrace/millrace/internal/server/problem"
+	"github.com/millrace/millrace/internal/server/sse"
+	"github.com/millrace/millrace/internal/server/strictjson"
+	"github.com/millrace/millrace/middleware"
+	"github.com/millrace/millrace/projections"
+)
+
+// mapping is one row of the table of errors.
+type mapping struct {
+	err  error
+	kind problem.Kind
+	// detail is shown instead of the error's own text, where that is for the log.
+	detail string
+	// retryAfter, if set, tells the caller when to try again.
+	retryAfter time.Duration
+}
+
+// errorTable says which error is which problem. The first match counts.
+func errorTable() []mapping {
+	return []mapping{
+		{err: store.ErrNotFound, kind: problem.ExecutionNotFound()},
+		{err: errNoOutput, kind: problem.OutputNotFound()},
+		{err: store.ErrIdempotencyConflict, kind: problem.IdempotencyConflict(),
+			detail: "use a new Idempotency-Key for a new request, and the same request with the same key"},
+		{err: execution.ErrTerminal, kind: problem.ExecutionEnded()},
+		{err: execution.ErrStaleAttempt, kind: problem.StaleAttempt()},
+		{err: execution.ErrIllegal, kind: problem.TransitionNotAllowed()},
+		{err: projections.ErrPageToken, kind: problem.InvalidPageToken()},
+		{err: errHistoryToken, kind: problem.InvalidPageToken()},
+		{err: sse.ErrCursor, kind: problem.InvalidCursor(),
+			detail: "send back the id of the last event as it was, to the same URL"},
+		{err: sse.ErrTooMany, kind: problem.TooManyStreams(), retryAfter: 10 * time.Second},
+		{err: sse.ErrClosing, kind: problem.ShuttingDown(), retryAfter: 3 * time.Second},
+		{err: sse.ErrUnavailable, kind: problem.EventsUnavailable(), detail: "the event log cannot be read", retryAfter: 3 * time.Second},
+	}
+}
+
+// problem turns any error into what the caller is told.
+func (a *API) problem(ctx context.Context, err error) *problem.Problem {
+	p := a.classify(ctx, err)
+	p.Instance = problem.InstanceOf(ctx)
+	if p.Status >= http.StatusInternalServerError {
+		a.deps.Logger.ErrorContext(ctx, "request failed", "code", p.Code, "request_id", problem.RequestID(ctx), "error", err)
+	}
+	return p
+}
+
+func (a *API) classify(ctx context.Context, err error) *problem.Problem {
+	if p := requestProblem(err); p != nil {
+		return p
+	}
+	for _, m := range errorTable() {
+		if !errors.Is(err, m.err) {
+			continue
+		}
+		detail := m.detail
+		if detail == "" {
+			detail = err.Error()
+		}
+		p := m.kind.With(detail)
+		p.RetryAfter = m.retryAfter
+		return p
+	}
+	switch {
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return problem.Timeout().With("what was asked for may or may not have happened")
+	case ctx.Err() != nil:
+		return problem.Cancelled().With("")
+	case a.deps.Faults.Classify(ctx, err) == middleware.InfrastructureFault:
+		p := problem.Unavailable().With("a service that this needs cannot be reached")
+		p.RetryAfter = time.Second
+		return p
+	}
+	return problem.Internal().With("the request id leads to the cause in the server's log")
+}
+
+// requestProblem returns the problem of an error that is about the request
+// itself, or nil.
+func requestProblem(err error) *problem.Problem {
+	var (
+		ready    *problem.Problem
+		syntax   *strictjson.SyntaxError
+		faults   *strictjson.FaultsError
+		invalid  *execution.InvalidError
+		tooLarge *http.MaxBytesError
+	)
+	switch {
+	case errors.As(err, &ready):
+		return ready
+	case errors.As(err, &syntax):
+		return problem.MalformedJSON().With(syntax.Error())
+	case errors.As(err, &faults):
+		return invalidBody(faultsOf(faults.Faults, ""))
+	case errors.As(err, &invalid):
+		return invalidBody(fieldFaults(invalid, ""))
+	case errors.As(err, &tooLarge):
+		return problem.BodyTooLarge().With(fmt.Sprintf("at most %d bytes are accepted", tooLarge.Limit))
+	}
+	return nil
+}
+
+func invalidBody(faults []problem.Fault) *problem.Problem {
+	detail := "1 field is not valid"
+	if len(faults) != 1 {
+		detail = fmt.Sprintf("%d fields are not valid", len(faults))
+	}
+	return problem.ValidationFailed().With(detail, faults...)
+}
+
+func faultsOf(faults []strictjson.Fault, prefix string) []problem.Fault {
+	out := make([]problem.Fault, len(faults))
+	for i, f := range faults {
+		out[i] = problem.Fault{Pointer: prefix + f.Pointer, Code: f.Code, Message: f.Message}
+	}
+	return out
+}
+
+func fieldFaults(invalid *execution.InvalidError, prefix string) []problem.Fault {
+	out := make([]problem.Fault, len(invalid.Fields))
+	for i, f := range invalid.Fields {
+		out[i] = problem.Fault{Pointer: prefix + f.Pointer, Code: f.Code, Message: f.Message}
+	}
+	return out
+}
+
+// fail answers a request with the problem of an error.
+func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
+	problem.Write(w, r, a.problem(r.Context(), err))
+}
+
+// badParameter is the problem of one parameter.
+func badParameter(name, code, format string, args ...any) *problem.Problem {
+	return problem.InvalidParameter().With("", problem.Fault{
+		Parameter: name, Code: code, Message: fmt.Sprintf(format, args...)})
+}

@@ -1,0 +1,222 @@
+package rest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/millrace/millrace/internal/eventlog"
+	"github.com/millrace/millrace/internal/execution"
+	"github.com/millrace/millrace/internal/execution/store"
+	"github.com/millrace/millrace/internal/executor"
+	"github.com/millrace/millrace/internal/server"
+	"github.com/millrace/millrace/internal/server/auth"
+	"github.com/millrace/millrace/internal/server/health"
+	"github.com/millrace/millrace/internal/server/problem"
+	"github.com/millrace/millrace/internal/server/sse"
+	"github.com/millrace/millrace/internal/testenv"
+	"github.com/millrace/millrace/projections"
+	"github.com/millrace/millrace/topics"
+)
+
+func TestMain(m *testing.M) { testenv.Run(m) }
+
+// memory is the write model in memory, with the rules of the real one.
+type memory struct {
+	mu         sync.Mutex
+	executions map[string]*execution.Execution
+	keys       map[string]string
+	chunks     []store.OutputChunk
+	chunkErr   error
+	err        error
+	requests   []topics.Request
+}
+
+func newMemory() *memory {
+	return &memory{executions: map[string]*execution.Execution{}, keys: map[string]string{}}
+}
+
+func (m *memory) Submit(_ context.Context, reqs []topics.Request) ([]store.Submitted, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.err != nil {
+		return nil, m.err
+	}
+	out := make([]store.Submitted, len(reqs))
+	for i := range reqs {
+		req := reqs[i]
+		if err := execution.Normalize(&req, time.Now()); err != nil {
+			out[i].Err = err
+			continue
+		}
+		if id := m.keys[req.IdempotencyKey]; req.IdempotencyKey != "" && id != "" {
+			if string(m.executions[id].Request.Spec) != string(req.Spec) {
+				out[i].Err = store.ErrIdempotencyConflict
+				continue
+			}
+			out[i].Execution, out[i].Replayed = m.executions[id], true
+			continue
+		}
+		id := fmt.Sprintf("00000000-0000-7000-8000-%012d", len(m.executions)+1)
+		e := execution.New(id, req, time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
+		m.executions[id], m.keys[req.IdempotencyKey] = e, id
+		m.requests = append(m.requests, req)
+		out[i].Execution = e
+	}
+	return out, nil
+}
+
+func (m *memory) Get(_ context.Context, id string) (*execution.Execution, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.err != nil {
+		return nil, m.err
+	}
+	if e := m.executions[id]; e != nil {
+		snapshot := *e
+		return &snapshot, nil
+	}
+	return nil, fmt.Errorf("execution %s: %w", id, store.ErrNotFound)
+}
+
+func (m *memory) Cancel(_ context.Context, id, by, reason string) (*execution.Execution, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e := m.executions[id]
+	if e == nil {
+		return nil, store.ErrNotFound
+	}
+	return e, e.RequestCancel(time.Now(), by, reason)
+}
+
+func (m *memory) Output(_ context.Context, _ string, attempt int, stream executor.Stream) (store.Output, error) {
+	return store.Output{Attempt: max(attempt, 1), Final: true, Chunks: func(yield func(store.OutputChunk, error) bool) {
+		for _, c := range m.chunks {
+			if (stream == "" || c.Stream == stream) && !yield(c, nil) {
+				return
+			}
+		}
+		if m.chunkErr != nil {
+			yield(store.OutputChunk{}, m.chunkErr)
+		}
+	}}, nil
+}
+
+type lists func(projections.Filter, projections.Page) (projections.ExecutionPage, error)
+
+func (l lists) ExecutionList(_ context.Context, f projections.Filter, p projections.Page) (projections.ExecutionPage, error) {
+	return l(f, p)
+}
+
+type noHistory struct{}
+
+func (noHistory) Events(context.Context, string, eventlog.Cursor, int) ([]eventlog.Entry, eventlog.Cursor, error) {
+	return nil, eventlog.Cursor{}, nil
+}
+
+type someTopics struct{}
+
+func (someTopics) List(context.Context) ([]Topic, error) {
+	return []Topic{{Topic: "execution_events", Name: "prod.execution_events", Partitions: 12, Retention: topics.Duration(time.Hour)}}, nil
+}
+
+// bench is an API with the rest of the world in memory.
+type bench struct {
+	t      testing.TB
+	store  *memory
+	api    *API
+	handle http.Handler
+	logs   *bytes.Buffer
+}
+
+func newBench(t testing.TB, change func(*Deps, *Config)) *bench {
+	t.Helper()
+	b := &bench{t: t, store: newMemory(), logs: &bytes.Buffer{}}
+	logger := slog.New(slog.NewTextHandler(b.logs, nil))
+	deps := Deps{
+		Executions: b.store, History: noHistory{}, Topics: someTopics{}, Health: health.New(), Logger: logger,
+		Lists: lists(func(projections.Filter, projections.Page) (projections.ExecutionPage, error) {
+			return projections.ExecutionPage{}, nil
+		}),
+		Streams: sse.NewStreams(sse.NewHub(nil, logger, nil), noHistory{}, sse.Config{}),
+	}
+	config := Config{Version: "test"}
+	if change != nil {
+		change(&deps, &config)
+	}
+	api, err := New(deps, config)
+	require.NoError(t, err)
+	b.api = api
+	b.handle = server.Wrap(api, server.Config{Address: "127.0.0.1:8080"}, logger, nil)
+	return b
+}
+
+// do sends a request; headers are given as name, value.
+func (b *bench) do(method, target, body string, headers ...string) *httptest.ResponseRecorder {
+	b.t.Helper()
+	var reader io.Reader
+	if body != "" {
+		reader = strings.NewReader(body)
+	}
+	r := httptest.NewRequest(method, target, reader)
+	r.Host = "localhost:8080"
+	r.Header.Set("X-Request-Id", "req-1")
+	if body != "" {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	for i := 0; i < len(headers); i += 2 {
+		if headers[i] == "Host" {
+			r.Host = headers[i+1]
+		}
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	w := httptest.NewRecorder()
+	b.handle.ServeHTTP(w, r)
+	return w
+}
+
+func decode[T any](t testing.TB, w *httptest.ResponseRecorder) T {
+	t.Helper()
+	var v T
+	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &v), w.Body.String())
+	return v
+}
+
+// requireProblem checks everything that holds for each problem, and returns it.
+func requireProblem(t testing.TB, w *httptest.ResponseRecorder, status int, code string) problem.Problem {
+	t.Helper()
+	require.Equal(t, status, w.Code, w.Body.String())
+	require.Equal(t, "application/problem+json", w.Header().Get("Content-Type"))
+	p := decode[problem.Problem](t, w)
+	require.Equal(t, code, p.Code)
+	require.Equal(t, status, p.Status)
+	require.Equal(t, "urn:millrace:problem:"+code, p.Type)
+	require.NotEmpty(t, p.Title)
+	require.Equal(t, "urn:millrace:request:req-1", p.Instance)
+	require.Equal(t, "req-1", w.Header().Get("X-Request-Id"))
+	return p
+}
+
+// tokens is a guard with one token per scope set and one of a tenant.
+func tokens() auth.Guard {
+	token := func(text string, p auth.Principal) auth.Token {
+		return auth.Token{Hash: auth.HashToken(text), Principal: p}
+	}
+	return auth.Guard{Tokens: auth.Static{
+		token("viewer", auth.Principal{Name: "vera", Scopes: []auth.Scope{auth.Read}}),
+		token("writer", auth.Principal{Name: "walt", Scopes: []auth.Scope{auth.Write}}),
+		token("admin", auth.Principal{Name: "ada", Scopes: []auth.Scope{auth.Admin}}),
+		token("acme", auth.Principal{Name: "amy", Tenant: "acme", Scopes: []auth.Scope{auth.Read, auth.Write}}),
+	}}
+}

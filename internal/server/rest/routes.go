@@ -1,0 +1,125 @@
+package rest
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/millrace/millrace/internal/server/auth"
+)
+
+// route is one row of the table of routes.
+type route struct {
+	method, path string
+	// scope is what the route asks for. There is no default: see register.
+	scope auth.Scope
+	// stream marks routes that are not bounded by the request timeout.
+	stream bool
+	// op documents the route. Method, path and security are filled in.
+	op huma.Operation
+	// Exactly one of the two is set: a plain handler, or a function that registers
+	// a typed one with huma.
+	handler http.HandlerFunc
+	typed   func(huma.API, huma.Operation)
+}
+
+func (r route) pattern() string { return r.method + " " + r.path }
+
+const (
+	tagExecutions = "executions"
+	tagEvents     = "events"
+	tagPlatform   = "platform"
+)
+
+// routes returns the whole API.
+func (a *API) routes() []route {
+	get, post := http.MethodGet, http.MethodPost
+	return []route{
+		{method: post, path: "/v1/executions", scope: auth.Write, op: a.submitDoc(), handler: a.submit},
+		{method: post, path: "/v1/executions:batch", scope: auth.Write, op: a.batchDoc(), handler: a.submitBatch},
+		{method: get, path: "/v1/executions", scope: auth.Read, op: listDoc(), typed: typed(a, a.list)},
+		{method: get, path: "/v1/executions/{id}", scope: auth.Read, op: getDoc(), typed: typed(a, a.get)},
+		{method: post, path: "/v1/executions/{id}/cancel", scope: auth.Write, op: a.cancelDoc(), handler: a.cancel},
+		{method: get, path: "/v1/executions/{id}/events", scope: auth.Read, stream: true, op: a.historyDoc(), handler: a.events},
+		{method: get, path: "/v1/executions/{id}/output", scope: auth.Read, stream: true, op: a.outputDoc(), handler: a.output},
+		{method: get, path: "/v1/events", scope: auth.Read, stream: true, op: a.liveDoc(), handler: a.liveEvents},
+		{method: get, path: "/v1/topics", scope: auth.Read, op: topicsDoc(), typed: typed(a, a.topics)},
+		{method: get, path: "/livez", scope: auth.Open, op: healthDoc("livez", "Is the process alive?"), handler: a.deps.Health.Live},
+		{method: get, path: "/healthz", scope: auth.Open, op: healthDoc("healthz", "The same as /livez"), handler: a.deps.Health.Live},
+		{method: get, path: "/readyz", scope: auth.Open, op: a.readyDoc(), handler: a.deps.Health.Ready},
+		{method: get, path: "/openapi.json", scope: auth.Open, op: documentDoc(), handler: a.serveDocument},
+		{method: get, path: "/docs", scope: auth.Open, op: docsDoc(), handler: a.docs()},
+	}
+}
+
+// register adds a route to the mux and to the document.
+func (a *API) register(r route) error {
+	if r.scope == "" {
+		return fmt.Errorf("route %s declares no scope", r.pattern())
+	}
+	op := r.op
+	op.Method, op.Path = r.method, r.path
+	if r.scope != auth.Open {
+		op.Security = []map[string][]string{{"token": {string(r.scope)}}}
+		op.Description = strings.TrimSpace(op.Description + "\n\nNeeds the scope `" + string(r.scope) + "`.")
+	}
+	a.documentErrors(&op, r.scope)
+	if r.typed != nil {
+		r.typed(a.huma, op)
+		return nil
+	}
+	a.huma.OpenAPI().AddOperation(&op)
+	routeMux{a, []route{r}}.HandleFunc(r.pattern(), r.handler)
+	return nil
+}
+
+// typed makes a function that registers a handler with huma. Errors go through
+// the table of errors.
+func typed[I, O any](a *API, handle func(context.Context, *I) (*O, error)) func(huma.API, huma.Operation) {
+	return func(api huma.API, op huma.Operation) {
+		huma.Register(api, op, func(ctx context.Context, in *I) (*O, error) {
+			out, err := handle(ctx, in)
+			if err != nil {
+				return nil, a.problem(ctx, err)
+			}
+			return out, nil
+		})
+	}
+}
+
+// routeMux is the mux as huma sees it: every pattern must be one of the table,
+// and gets the check of its scope and its time limit.
+type routeMux struct {
+	api    *API
+	routes []route
+}
+
+// HandleFunc implements humago.Mux.
+func (m routeMux) HandleFunc(pattern string, handler func(http.ResponseWriter, *http.Request)) {
+	for _, r := range m.routes {
+		if r.pattern() != pattern {
+			continue
+		}
+		h := http.Handler(http.HandlerFunc(handler))
+		if !r.stream {
+			h = m.api.limitTime(h)
+		}
+		m.api.mux.Handle(pattern, m.api.deps.Guard.Require(r.scope, m.api.fail, h))
+		return
+	}
+	panic("rest: route " + pattern + " is not in the table")
+}
+
+// ServeHTTP implements humago.Mux.
+func (m routeMux) ServeHTTP(w http.ResponseWriter, r *http.Request) { m.api.mux.ServeHTTP(w, r) }
+
+func (a *API) limitTime(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), a.config.RequestTimeout)
+		defer cancel()
+		next.ServeHTTP(w, r.WithContext(ctx))
+	})
+}

@@ -1,0 +1,50 @@
+package rest
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/millrace/millrace/internal/kafka"
+	"github.com/millrace/millrace/topics"
+)
+
+// TopicLister is the part of kafka.Admin that the list of topics needs.
+type TopicLister interface {
+	ListTopics(ctx context.Context, names ...string) ([]kafka.Topic, error)
+}
+
+// BrokerTopics is Topics over a broker.
+type BrokerTopics struct {
+	broker TopicLister
+	naming topics.Naming
+}
+
+// NewBrokerTopics returns the topics of the pipeline as the broker knows them.
+func NewBrokerTopics(broker TopicLister, naming topics.Naming) BrokerTopics {
+	return BrokerTopics{broker, naming}
+}
+
+// List implements Topics. A topic that does not exist yet has no partitions.
+func (t BrokerTopics) List(ctx context.Context) ([]Topic, error) {
+	table := topics.Table()
+	names := make([]string, len(table))
+	for i, spec := range table {
+		names[i] = t.naming.Physical(spec.Topic)
+	}
+	found, err := t.broker.ListTopics(ctx, names...)
+	if err != nil {
+		return nil, fmt.Errorf("list topics: %w", err)
+	}
+	partitions := make(map[string]int32, len(found))
+	for _, f := range found {
+		partitions[f.Name] = int32(f.Partitions) //nolint:gosec // a broker has fewer
+	}
+	out := make([]Topic, len(table))
+	for i, spec := range table {
+		out[i] = Topic{
+			Topic: string(spec.Topic), Name: names[i], Partitions: partitions[names[i]],
+			Retention: topics.Duration(spec.Retention), Key: spec.Key, Purpose: spec.Purpose,
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,234 @@
+package rest
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/millrace/millrace/internal/execution"
+	"github.com/millrace/millrace/internal/server/problem"
+	"github.com/millrace/millrace/projections"
+	"github.com/millrace/millrace/topics"
+)
+
+// SubmitRequest is the body of a submit. Fields that are left out have the
+// defaults named. Durations are texts such as "1m30s".
+type SubmitRequest struct {
+	Executor       string              `json:"executor" doc:"What runs the work" example:"process"`
+	Spec           json.RawMessage     `json:"spec" doc:"The executor's own part: for a process its command, env and stdin; for a function its name and args"`
+	Priority       *int                `json:"priority,omitempty" minimum:"1" maximum:"5" default:"3" doc:"1 to 5; 5 is the most urgent"`
+	ResourceClass  string              `json:"resource_class,omitempty" default:"default" doc:"The pool of workers"`
+	Requirements   *SubmitRequirements `json:"requirements,omitempty" doc:"The capacity that it holds while it runs"`
+	ConcurrencyKey string              `json:"concurrency_key,omitempty" doc:"Executions with the same key run one after the other, in the order of submission"`
+	NotBefore      *time.Time          `json:"not_before,omitempty" doc:"The earliest time to start"`
+	Limits         *SubmitLimits       `json:"limits,omitempty" doc:"How long it may take"`
+	Retry          *SubmitRetry        `json:"retry,omitempty" doc:"What happens after an attempt that failed"`
+	Labels         map[string]string   `json:"labels,omitempty" doc:"For finding and grouping; the label \"name\" names it in lists"`
+	User           string              `json:"user,omitempty" doc:"On whose behalf; defaults to the owner of the token"`
+	IdempotencyKey string              `json:"idempotency_key,omitempty" doc:"The same as the header Idempotency-Key, for the items of a batch"`
+}
+
+// SubmitRequirements is part of SubmitRequest.
+type SubmitRequirements struct {
+	Slots       *int  `json:"slots,omitempty" minimum:"1" maximum:"1000" default:"1" doc:"Places at a worker"`
+	CPUMillis   int64 `json:"cpu_millis,omitempty" minimum:"0" doc:"Processor time in thousandths of a core"`
+	MemoryBytes int64 `json:"memory_bytes,omitempty" minimum:"0" doc:"Main memory"`
+	GPUs        int   `json:"gpus,omitempty" minimum:"0" doc:"Whole graphics processors"`
+}
+
+// SubmitLimits is part of SubmitRequest.
+type SubmitLimits struct {
+	Queue topics.Duration `json:"queue,omitzero" doc:"From being asked for to being scheduled; no limit by default"`
+	Start topics.Duration `json:"start,omitzero" doc:"From being scheduled to being started"`
+	Run   topics.Duration `json:"run,omitzero" doc:"How long one attempt may run; 1h by default"`
+	Total topics.Duration `json:"total,omitzero" doc:"From being asked for to the end; no limit by default"`
+}
+
+// SubmitRetry is part of SubmitRequest.
+type SubmitRetry struct {
+	MaxAttempts *int            `json:"max_attempts,omitempty" minimum:"1" maximum:"100" default:"1" doc:"The first attempt counts too"`
+	Backoff     topics.Duration `json:"backoff,omitzero" doc:"Wait before the second attempt, doubled for each further one; 1s by default"`
+	MaxBackoff  topics.Duration `json:"max_backoff,omitzero" doc:"Bound of the wait; 1m by default"`
+	Jitter      float64         `json:"jitter,omitzero" minimum:"0" maximum:"1" doc:"The part of the wait that is left to chance"`
+}
+
+// BatchRequest is the body of a batch.
+type BatchRequest struct {
+	Executions []json.RawMessage `json:"executions" doc:"Up to 1000 requests, each as for a single submit"`
+}
+
+// BatchResponse is the answer to a batch: one outcome per request, in order.
+type BatchResponse struct {
+	Accepted int           `json:"accepted" doc:"How many were accepted, repeated ones included"`
+	Refused  int           `json:"refused"`
+	Results  []BatchResult `json:"results"`
+}
+
+// BatchResult is what became of one request of a batch: an execution or a problem.
+type BatchResult struct {
+	Index     int              `json:"index" doc:"Place in the request, from 0"`
+	Status    int              `json:"status" doc:"The status that a single submit would have been answered with" example:"202"`
+	ID        string           `json:"id,omitempty"`
+	Replayed  bool             `json:"replayed,omitempty" doc:"The idempotency key had led to this execution before"`
+	Execution *Execution       `json:"execution,omitempty"`
+	Problem   *problem.Problem `json:"problem,omitempty" doc:"Pointers begin at the body of the batch"`
+}
+
+// CancelRequest is the body of a cancel. The body may be missing.
+type CancelRequest struct {
+	Reason string `json:"reason,omitempty" maxLength:"1000" doc:"Why, in words"`
+}
+
+// Execution is one execution.
+type Execution struct {
+	ID      string          `json:"id" format:"uuid"`
+	State   execution.State `json:"state" doc:"REQUESTED, QUEUED, SCHEDULED, RUNNING, COMPLETED, FAILED, TIMED_OUT, CANCELLED, REJECTED or QUARANTINED" example:"RUNNING"`
+	Version int64           `json:"version" doc:"How many events it has"`
+	Attempt int             `json:"attempt" doc:"Counts from 1; 0 before it was queued"`
+	Tenant  string          `json:"tenant"`
+	User    string          `json:"user"`
+	Name    string          `json:"name,omitempty" doc:"In lists: the label \"name\", else the program or function"`
+
+	Executor       string               `json:"executor"`
+	Spec           json.RawMessage      `json:"spec,omitempty" doc:"Not in lists"`
+	Priority       int                  `json:"priority"`
+	ResourceClass  string               `json:"resource_class"`
+	Requirements   *topics.Requirements `json:"requirements,omitempty" doc:"Not in lists"`
+	ConcurrencyKey string               `json:"concurrency_key,omitempty"`
+	NotBefore      *time.Time           `json:"not_before,omitempty"`
+	Limits         *topics.Limits       `json:"limits,omitempty" doc:"Not in lists"`
+	Retry          *topics.Retry        `json:"retry,omitempty" doc:"Not in lists"`
+	Labels         map[string]string    `json:"labels,omitempty"`
+	IdempotencyKey string               `json:"idempotency_key,omitempty" doc:"Not in lists"`
+	Origin         topics.Origin        `json:"origin"`
+
+	Worker      string     `json:"worker,omitempty" doc:"The last worker that ran it"`
+	RequestedAt time.Time  `json:"requested_at"`
+	QueuedAt    *time.Time `json:"queued_at,omitempty"`
+	ReadyAt     *time.Time `json:"ready_at,omitempty" doc:"When it may be admitted at the earliest"`
+	ScheduledAt *time.Time `json:"scheduled_at,omitempty"`
+	StartedAt   *time.Time `json:"started_at,omitempty"`
+	FinishedAt  *time.Time `json:"finished_at,omitempty"`
+
+	Cancel *Cancel `json:"cancel,omitempty" doc:"Set once a cancel was asked for"`
+	Result *Result `json:"result,omitempty" doc:"How it ended"`
+	// LastFailure is in lists only: the write model keeps no history.
+	LastFailure *Result `json:"last_failure,omitempty" doc:"In lists: why the last attempt of an execution that has not ended came to nothing"`
+}
+
+// Cancel says who asked to cancel.
+type Cancel struct {
+	By     string    `json:"by,omitempty"`
+	Reason string    `json:"reason,omitempty"`
+	At     time.Time `json:"at"`
+}
+
+// Result is how an execution or an attempt ended.
+type Result struct {
+	Reason         string                `json:"reason,omitempty" doc:"Stable code; empty when COMPLETED" example:"exit_code"`
+	Message        string                `json:"message,omitempty"`
+	Limit          string                `json:"limit,omitempty" doc:"The limit that passed: queue, start, run or total"`
+	ExitCode       *int                  `json:"exit_code,omitempty"`
+	Signal         string                `json:"signal,omitempty" example:"SIGKILL"`
+	Value          json.RawMessage       `json:"value,omitempty" doc:"What a function returned"`
+	DurationMillis *int64                `json:"duration_millis,omitempty"`
+	Stdout         *topics.StreamSummary `json:"stdout,omitempty" doc:"Not in lists"`
+	Stderr         *topics.StreamSummary `json:"stderr,omitempty" doc:"Not in lists"`
+}
+
+// ExecutionList is one page of executions.
+type ExecutionList struct {
+	Executions    []Execution `json:"executions"`
+	NextPageToken string      `json:"next_page_token,omitempty" doc:"Asks for the next page, with the same filters; missing on the last"`
+}
+
+// EventList is one page of a history. Events are CloudEvents in their JSON form.
+type EventList struct {
+	Events        []json.RawMessage `json:"events"`
+	NextPageToken string            `json:"next_page_token,omitempty"`
+}
+
+// OutputDocument is the captured output of an attempt as JSON.
+type OutputDocument struct {
+	ExecutionID string        `json:"execution_id"`
+	Attempt     int           `json:"attempt"`
+	Final       bool          `json:"final" doc:"The attempt has ended and no more comes"`
+	Chunks      []OutputChunk `json:"chunks" doc:"In order per stream, stdout before stderr"`
+}
+
+// OutputChunk is a piece of output.
+type OutputChunk struct {
+	Stream string `json:"stream" enum:"stdout,stderr"`
+	Index  int    `json:"index"`
+	Offset int64  `json:"offset" doc:"Where it begins in the stream, in bytes"`
+	Data   []byte `json:"data" doc:"Any bytes, in base64"`
+}
+
+// Topic is a topic of the pipeline.
+type Topic struct {
+	Topic      string          `json:"topic" doc:"Logical name" example:"execution_events"`
+	Name       string          `json:"name" doc:"Name at the broker"`
+	Partitions int32           `json:"partitions"`
+	Retention  topics.Duration `json:"retention" example:"2160h0m0s"`
+	Key        string          `json:"key" doc:"What the key of a record is"`
+	Purpose    string          `json:"purpose"`
+}
+
+// TopicList is the answer to GET /v1/topics.
+type TopicList struct {
+	Topics []Topic `json:"topics"`
+}
+
+// fromExecution shows the write model.
+func fromExecution(e *execution.Execution) *Execution {
+	r := &e.Request
+	out := &Execution{
+		ID: e.ID, State: e.State, Version: e.Version, Attempt: e.Attempt, Tenant: r.Tenant, User: r.User,
+		Executor: r.Executor, Spec: r.Spec, Priority: r.Priority, ResourceClass: r.ResourceClass,
+		Requirements: &r.Requirements, ConcurrencyKey: r.ConcurrencyKey, NotBefore: r.NotBefore,
+		Limits: &r.Limits, Retry: &r.Retry, Labels: r.Labels, IdempotencyKey: r.IdempotencyKey, Origin: r.Origin,
+		Worker: e.Worker, RequestedAt: e.RequestedAt.UTC(), QueuedAt: moment(e.QueuedAt), ReadyAt: moment(e.ReadyAt),
+		ScheduledAt: moment(e.ScheduledAt), StartedAt: moment(e.StartedAt), FinishedAt: moment(e.FinishedAt),
+	}
+	if e.Cancel != nil {
+		out.Cancel = &Cancel{By: e.Cancel.By, Reason: e.Cancel.Reason, At: e.Cancel.At.UTC()}
+	}
+	if res := e.Result; res != nil {
+		out.Result = &Result{
+			Reason: res.Reason, Message: res.Message, Limit: res.Limit, ExitCode: res.ExitCode, Signal: res.Signal,
+			Value: res.Value, Stdout: &res.Stdout, Stderr: &res.Stderr,
+		}
+	}
+	return out
+}
+
+// fromView shows a row of the read model.
+func fromView(v projections.ExecutionView) Execution {
+	out := Execution{
+		ID: v.ID, State: v.State, Version: v.Version, Attempt: v.Attempt, Tenant: v.Tenant, User: v.User, Name: v.Name,
+		Executor: v.Executor, Priority: v.Priority, ResourceClass: v.ResourceClass, ConcurrencyKey: v.ConcurrencyKey,
+		NotBefore: moment(v.NotBefore), Labels: v.Labels, Origin: topics.Origin{Kind: v.OriginKind, RerunOf: v.RerunOf},
+		Worker: v.Worker, RequestedAt: v.RequestedAt, QueuedAt: moment(v.QueuedAt), ReadyAt: moment(v.ReadyAt),
+		ScheduledAt: moment(v.ScheduledAt), StartedAt: moment(v.StartedAt), FinishedAt: moment(v.FinishedAt),
+	}
+	if !v.CancelRequestedAt.IsZero() {
+		out.Cancel = &Cancel{At: v.CancelRequestedAt}
+	}
+	result := &Result{
+		Reason: v.Reason, Message: v.Message, ExitCode: v.ExitCode, Signal: v.Signal, DurationMillis: v.DurationMillis,
+	}
+	switch {
+	case v.State.Terminal():
+		out.Result = result
+	case v.Reason != "":
+		out.LastFailure = result
+	}
+	return out
+}
+
+func moment(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
+}

@@ -1,0 +1,43 @@
+package middleware
+
+import (
+	"fmt"
+	"runtime/debug"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+)
+
+// PanicError is a handler's panic as an error: a handler fault. The stack goes
+// to the log only; the text ends up in headers and must stay short.
+type PanicError struct {
+	// Value is what the handler panicked with.
+	Value any
+}
+
+// Error names the panic's value.
+func (e *PanicError) Error() string { return fmt.Sprintf("handler panicked: %v", e.Value) }
+
+// Unwrap returns the value when it is an error.
+func (e *PanicError) Unwrap() error {
+	err, _ := e.Value.(error)
+	return err
+}
+
+func recoverPanic(cfg Config) message.HandlerMiddleware {
+	return func(next message.HandlerFunc) message.HandlerFunc {
+		return func(msg *message.Message) (out []*message.Message, err error) {
+			defer func() {
+				value := recover()
+				if value == nil {
+					return
+				}
+				out, err = nil, wrap(&PanicError{Value: value}, fault{class: HandlerFault, after: -1})
+				d := flightOf(msg).Delivery
+				cfg.Log.ErrorContext(msg.Context(), "handler panicked",
+					"consumer", cfg.Consumer, "topic", d.Topic, "partition", d.Partition,
+					"offset", d.First().Offset, "panic", fmt.Sprint(value), "stack", string(debug.Stack()))
+			}()
+			return next(msg)
+		}
+	}
+}

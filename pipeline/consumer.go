@@ -1,0 +1,154 @@
+package pipeline
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"regexp"
+	"time"
+
+	"github.com/millrace/millrace/middleware"
+	"github.com/millrace/millrace/topics"
+)
+
+// Consumer is a named subscription to a topic with the handler of its events.
+// Only Name, Topic and Handle are required.
+type Consumer struct {
+	// Name identifies the consumer in metrics, logs, dead letters and the inbox,
+	// and is its consumer group (with the prefix of the deployment, "millrace-" by
+	// default). Renaming a consumer makes it a new one that reads the topic again
+	// from the start. Lower-case letters, digits, '-', '_' and '.', at most 100.
+	Name string
+	// Topic is what the consumer reads.
+	Topic topics.Topic
+	// Handle is made by On, OnTx, OnBatchTx or Mux.
+	Handle Handler
+
+	// Replay opts in to history that a replay session re-emits. Defaults to false:
+	// replayed events are acked, counted, and dropped.
+	Replay bool
+	// GuardedByState says that the state which the handler changes tells by itself
+	// whether an event was applied already, as a projection or a state machine
+	// does. Such a consumer keeps no inbox, which saves a row per event. Only for
+	// OnTx and OnBatchTx. Defaults to false.
+	GuardedByState bool
+	// BatchSize is the largest number of records in one call of an OnBatchTx
+	// handler. Defaults to 256. Not allowed for On and OnTx.
+	BatchSize int
+	// Timeout limits one attempt. Defaults to 30 s; negative means no limit.
+	Timeout time.Duration
+	// From is where a consumer that has no position yet starts. Defaults to
+	// Earliest.
+	From Start
+	// Delivery says what happens when the handler fails.
+	Delivery Delivery
+}
+
+// Delivery is a consumer's policy for faults of its handler.
+type Delivery struct {
+	// MaxAttempts is how often a record is attempted, the first time included,
+	// before OnExhausted applies. Defaults to 5.
+	MaxAttempts int
+	// Backoff is the wait between attempts. Defaults to 200 ms, doubling up to
+	// 30 s, with full jitter.
+	Backoff Backoff
+	// OnExhausted says what follows the last attempt. Defaults to DeadLetter.
+	OnExhausted Exhausted
+	// DeadLetterTopic defaults to topics.DeadLetters.
+	DeadLetterTopic topics.Topic
+	// Breaker says when so many records fail that the consumer stalls rather than
+	// dead-letters them. Defaults to 20 faults and more than half of the last 100.
+	Breaker Breaker
+}
+
+// Parts of Delivery. See package middleware.
+type (
+	Backoff   = middleware.Backoff
+	Exhausted = middleware.Exhausted
+	Breaker   = middleware.Breaker
+)
+
+// What follows the last attempt.
+const (
+	// DeadLetter files the record and goes on with the next.
+	DeadLetter = middleware.DeadLetter
+	// Block stalls the partition and keeps trying.
+	Block = middleware.Block
+)
+
+// Start is where a new consumer begins.
+type Start uint8
+
+// The starts.
+const (
+	Earliest Start = iota // the oldest record that the topic still has
+	Latest                // records that come after the consumer
+)
+
+// Defaults of Consumer.
+const (
+	BatchSizeDefault = 256
+	TimeoutDefault   = 30 * time.Second
+	maxBatchSize     = 10_000
+)
+
+var validName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,99}$`)
+
+// WithDefaults returns the consumer with its zero fields replaced.
+func (c Consumer) WithDefaults() Consumer {
+	if c.Handle.kind == batchTx {
+		c.BatchSize = cmp.Or(c.BatchSize, BatchSizeDefault)
+	} else {
+		c.BatchSize = cmp.Or(c.BatchSize, 1)
+	}
+	c.Timeout = cmp.Or(c.Timeout, TimeoutDefault)
+	d := &c.Delivery
+	d.MaxAttempts = cmp.Or(d.MaxAttempts, middleware.MaxAttemptsDefault)
+	d.Backoff = d.Backoff.WithDefaults()
+	d.DeadLetterTopic = cmp.Or(d.DeadLetterTopic, topics.DeadLetters)
+	return c
+}
+
+// Validate reports everything that is wrong with the consumer, at once.
+func (c Consumer) Validate() error {
+	c = c.WithDefaults()
+	var errs []error
+	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if !validName.MatchString(c.Name) {
+		fail("name %q: want lower-case letters, digits, '-', '_' and '.', at most 100", c.Name)
+	}
+	if c.Topic == "" {
+		fail("topic is empty")
+	}
+	if err := c.Handle.problem(); err != nil {
+		errs = append(errs, err)
+	}
+	if c.Handle.kind != batchTx && c.BatchSize != 1 {
+		fail("batch size %d: only OnBatchTx takes batches", c.BatchSize)
+	}
+	if c.BatchSize < 1 || c.BatchSize > maxBatchSize {
+		fail("batch size %d: want 1 to %d", c.BatchSize, maxBatchSize)
+	}
+	if c.GuardedByState && c.Handle.kind == each {
+		fail("guarded by state: only OnTx and OnBatchTx keep an inbox")
+	}
+	if c.From > Latest {
+		fail("from %d: want Earliest or Latest", c.From)
+	}
+	if c.Delivery.MaxAttempts < 1 {
+		fail("delivery max attempts %d: want at least 1", c.Delivery.MaxAttempts)
+	}
+	if c.Delivery.OnExhausted > Block {
+		fail("delivery on exhausted %d: want DeadLetter or Block", c.Delivery.OnExhausted)
+	}
+	if c.Delivery.DeadLetterTopic == c.Topic {
+		fail("delivery dead letter topic %s: is the topic that is read", c.Topic)
+	}
+	if err := c.Delivery.Backoff.Validate(); err != nil {
+		errs = append(errs, err)
+	}
+	if len(errs) == 0 {
+		return nil
+	}
+	return fmt.Errorf("consumer %q: %w", c.Name, errors.Join(errs...))
+}

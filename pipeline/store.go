@@ -1,0 +1,107 @@
+package pipeline
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/millrace/millrace/middleware"
+	"github.com/millrace/millrace/topics"
+)
+
+// NoOffset is the position of a consumer that has not settled any record.
+const NoOffset int64 = -1
+
+// Partition is one partition as one consumer group sees it. TopicID is part of
+// it: a topic that was deleted and created again is another one.
+type Partition struct {
+	Group     string
+	Topic     string
+	TopicID   [16]byte
+	Partition int32
+}
+
+// Position is where an owner of a partition starts, and under which epoch its
+// effects count.
+type Position struct {
+	// Next is the offset of the first record that is not settled, or NoOffset.
+	Next  int64
+	Epoch int64
+}
+
+// Store keeps positions, inbox and effects of OnTx and OnBatchTx consumers. It
+// is implemented over PostgreSQL; other implementations are for tests.
+type Store interface {
+	// Take makes the caller the owner of the partition: it increments the epoch,
+	// which fences all former owners, and returns the position.
+	Take(ctx context.Context, p Partition) (Position, error)
+
+	// Apply settles the entries of w in one transaction, or changes nothing. It
+	// returns what became of each. It returns an error that wraps ErrFenced when
+	// w.Epoch is no longer that of the owner. After an error it is not known
+	// whether the transaction was committed, if the error came from the commit; the
+	// next Apply of the same entries finds out and reports them as Repeated.
+	Apply(ctx context.Context, w Work) ([]Verdict, error)
+}
+
+// Work is what is settled in one transaction.
+type Work struct {
+	Consumer  string
+	Partition Partition
+	Epoch     int64
+	// Entries ascend by offset. There may be none, when only the position moves.
+	Entries []Entry
+	// Next is the position afterwards. The position never moves backwards.
+	Next int64
+	// Effect applies the entries that are fresh, by index in ascending order. It is
+	// not called when none is. Errors are returned as they are.
+	Effect func(ctx context.Context, tx StoreTx, fresh []int) error
+	// DeadLetterTopic is where letters are published.
+	DeadLetterTopic topics.Topic
+}
+
+// Entry is one record to settle: either an event to apply or a letter to file.
+type Entry struct {
+	Offset int64
+	// Identity is the event's key in the inbox; nil when the consumer keeps none,
+	// or when the record has no identity.
+	Identity *Identity
+	// Letter, if set, is filed as a dead letter; nothing is applied, and no inbox
+	// row written.
+	Letter *middleware.Letter
+}
+
+// Identity is what makes an event the same event for a consumer, wherever it
+// lies. A replay session is a repetition of its own.
+type Identity struct {
+	Source, ID, Session string
+}
+
+// Verdict says what became of an entry.
+type Verdict uint8
+
+// The verdicts.
+const (
+	Fresh    Verdict = iota // settled by this transaction
+	Repeated                // settled before
+)
+
+// StoreTx is a transaction of the store as the runtime sees it. If it has a
+// method PgxTx() (pgx.Tx, bool), the function of that name uses it.
+type StoreTx interface {
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
+	CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, rows pgx.CopyFromSource) (int64, error)
+	// Append puts events into the outbox.
+	Append(ctx context.Context, events ...OutboxEvent) error
+}
+
+// RecordPublisher publishes records as they are. It returns nil when every record
+// is durable, else one entry per record, nil for those that are. The transport's
+// publisher is one.
+type RecordPublisher interface {
+	PublishRecords(ctx context.Context, records []topics.Record) []error
+}

@@ -1,0 +1,226 @@
+package projections
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/millrace/millrace/internal/execution"
+	"github.com/millrace/millrace/internal/executor"
+	"github.com/millrace/millrace/middleware"
+	"github.com/millrace/millrace/topics"
+)
+
+var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+func request(change func(*topics.Request)) topics.Request {
+	req := topics.Request{
+		Tenant: "acme", User: "ada", Executor: "process", Spec: json.RawMessage(`{"command":["/bin/echo","hi"]}`),
+		Priority: 3, ResourceClass: "default", Labels: map[string]string{"team": "blue"},
+		Retry: topics.Retry{MaxAttempts: 2, Backoff: topics.Duration(time.Second)}, Origin: topics.Origin{Kind: "rest"},
+	}
+	if change != nil {
+		change(&req)
+	}
+	return req
+}
+
+// history plays an execution through two attempts and returns its events: the
+// first worker is lost, the second attempt fails, the third is told to stop.
+func history(t testing.TB, id string) []topics.Envelope {
+	t.Helper()
+	now := start
+	tick := func() time.Time { now = now.Add(time.Second); return now }
+	policy := execution.DefaultPolicy()
+	e := execution.New(id, request(nil), now)
+	must := func(err error) { require.NoError(t, err) }
+	run := func(worker string) {
+		_, err := e.Schedule(tick(), "c1", policy)
+		must(err)
+		must(e.Start(tick(), worker, e.Attempt, time.Minute))
+	}
+	must(e.Queue(tick(), policy))
+	run("w1")
+	e.Output(tick(), topics.ExecutionOutput{ExecutionID: id, Attempt: 1, Stream: "stdout", Data: []byte("x"), Size: 1})
+	now = now.Add(time.Hour)
+	require.True(t, e.Expire(now, policy))
+	now = e.ReadyAt
+	run("w2")
+	exit := 3
+	must(e.Finish(tick(), "w2", e.Attempt, executor.Result{
+		Outcome: executor.Failed, Reason: "exit_code", Message: "exit status 3", ExitCode: &exit, Retryable: true,
+	}, policy))
+	now = e.ReadyAt
+	run("w3")
+	must(e.RequestCancel(tick(), "ada", "enough"))
+	must(e.Finish(tick(), "w3", e.Attempt, executor.Result{
+		Outcome: executor.Cancelled, Stdout: executor.StreamSummary{Bytes: 5, KeptBytes: 5},
+	}, policy))
+	return envelopes(t, e)
+}
+
+func envelopes(t testing.TB, e *execution.Execution) []topics.Envelope {
+	t.Helper()
+	var out []topics.Envelope
+	for _, r := range e.TakeEvents() {
+		env, err := topics.NewEnvelope(r.Event, topics.WithSequence(r.Sequence), topics.WithTime(r.At))
+		require.NoError(t, err)
+		out = append(out, env)
+	}
+	return out
+}
+
+func apply(t testing.TB, pool *pgxpool.Pool, events ...topics.Envelope) {
+	t.Helper()
+	require.NoError(t, applyExecutions(t.Context(), pool, executionViews(), events))
+}
+
+func list(t testing.TB, pool *pgxpool.Pool, f Filter) []ExecutionView {
+	t.Helper()
+	page, err := ExecutionList(t.Context(), pool, f, Page{Size: PageSizeMax})
+	require.NoError(t, err)
+	return page.Executions
+}
+
+func TestTheViewShowsWhereAnExecutionStands(t *testing.T) {
+	t.Parallel()
+	pool := database(t)
+	events := history(t, "e1")
+	states := []execution.State{}
+	for _, env := range events {
+		apply(t, pool, env)
+		states = append(states, list(t, pool, Filter{})[0].State)
+	}
+	assert.Equal(t, []execution.State{
+		"REQUESTED", "QUEUED", "SCHEDULED", "RUNNING", "RUNNING", "RUNNING", // output, lease_expired
+		"QUEUED", "SCHEDULED", "RUNNING", "QUEUED", "SCHEDULED", "RUNNING", "RUNNING", "CANCELLED",
+	}, states)
+
+	v := list(t, pool, Filter{})[0]
+	assert.Equal(t, "echo", v.Name)
+	assert.Equal(t, map[string]string{"team": "blue"}, v.Labels)
+	assert.Equal(t, "rest", v.OriginKind)
+	assert.Equal(t, 3, v.Attempt)
+	assert.Equal(t, "w3", v.Worker)
+	assert.Equal(t, "cancelled", v.Reason)
+	assert.Equal(t, "enough", v.Message)
+	assert.Nil(t, v.ExitCode, "the exit code of an earlier attempt is not that of this end")
+	assert.Equal(t, int64(5), *v.StdoutBytes)
+	assert.Equal(t, int64(len(events)), v.Version)
+	assert.Equal(t, events[len(events)-1].Time, v.FinishedAt)
+	assert.Equal(t, start, v.RequestedAt)
+	assert.False(t, v.CancelRequestedAt.IsZero())
+}
+
+func TestAnAttemptThatWaitsAgainShowsWhyAndNothingOfTheLastRun(t *testing.T) {
+	t.Parallel()
+	pool := database(t)
+	events := history(t, "e1")
+	failed := slices.IndexFunc(events, func(e topics.Envelope) bool {
+		return e.Type == topics.ExecutionRequeued{}.EventType() && e.Sequence > 8
+	})
+	apply(t, pool, events[:failed+1]...)
+	v := list(t, pool, Filter{})[0]
+	assert.Equal(t, execution.Queued, v.State)
+	assert.Equal(t, 3, v.Attempt)
+	assert.Equal(t, "exit_code", v.Reason)
+	assert.Equal(t, 3, *v.ExitCode)
+	assert.Equal(t, "w2", v.Worker)
+	assert.True(t, v.StartedAt.IsZero())
+	assert.True(t, v.ScheduledAt.IsZero())
+	assert.True(t, v.FinishedAt.IsZero())
+	assert.False(t, v.ReadyAt.IsZero())
+}
+
+func TestAnyOrderAnyBatchingAnyRepetitionGivesTheSameRow(t *testing.T) {
+	t.Parallel()
+	pool := database(t)
+	ctx := t.Context()
+	stored := func(id string) map[string]any {
+		var raw []byte
+		require.NoError(t, pool.QueryRow(ctx, `SELECT to_jsonb(v) - 'id' FROM execution_views v WHERE id = $1`, id).Scan(&raw))
+		var row map[string]any
+		require.NoError(t, json.Unmarshal(raw, &row))
+		return row
+	}
+	apply(t, pool, history(t, "reference")...)
+	want := stored("reference")
+	for column, value := range want {
+		if column != "concurrency_key" && column != "rerun_of" && column != "not_before" && column != "signal" &&
+			column != "exit_code" && column != "duration_millis" {
+			assert.NotNil(t, value, "the history leaves %s unset, so the property says nothing about it", column)
+		}
+	}
+	runs := 0
+	rapid.Check(t, func(rt *rapid.T) {
+		runs++
+		id := fmt.Sprintf("e%d", runs)
+		events := history(t, id)
+		events = append(events, rapid.SliceOfN(rapid.SampledFrom(events), 0, 8).Draw(rt, "repeated")...)
+		events = rapid.Permutation(events).Draw(rt, "order")
+		for len(events) > 0 {
+			n := rapid.IntRange(1, len(events)).Draw(rt, "batch")
+			require.NoError(rt, applyExecutions(ctx, pool, executionViews(), events[:n]))
+			events = events[n:]
+		}
+		assert.Equal(rt, want, stored(id))
+	})
+}
+
+func TestARowIsListedOnlyOnceItsRequestIsKnown(t *testing.T) {
+	t.Parallel()
+	pool := database(t)
+	events := history(t, "e1")
+	apply(t, pool, events[1:]...)
+	assert.Empty(t, list(t, pool, Filter{}))
+	apply(t, pool, events[0])
+	assert.Len(t, list(t, pool, Filter{}), 1)
+}
+
+func TestABatchWithSeveralExecutionsIsOneStatement(t *testing.T) {
+	t.Parallel()
+	pool := database(t)
+	var events []topics.Envelope
+	for i := range 40 {
+		events = append(events, history(t, fmt.Sprintf("e%02d", i))...)
+	}
+	apply(t, pool, events...)
+	views := list(t, pool, Filter{})
+	assert.Len(t, views, 40)
+	for _, v := range views {
+		assert.Equal(t, execution.Cancelled, v.State)
+	}
+}
+
+func TestBadEventsAreMessageFaultsAndHostileTextIsStored(t *testing.T) {
+	t.Parallel()
+	pool := database(t)
+	good := history(t, "e1")[0]
+	unversioned, broken, foreign := good, good, good
+	unversioned.Sequence = 0
+	broken.Data = []byte(`{"execution_id":"e1"}`)
+	foreign.Type, foreign.Sequence = "com.example.other", 0
+	for _, env := range []topics.Envelope{unversioned, broken} {
+		err := applyExecutions(t.Context(), pool, executionViews(), []topics.Envelope{env})
+		require.Error(t, err)
+		assert.Equal(t, middleware.MessageFault, middleware.Classifier{}.Classify(t.Context(), err))
+	}
+	apply(t, pool, foreign)
+	assert.Empty(t, list(t, pool, Filter{}))
+
+	e := execution.New("e2", request(func(r *topics.Request) { r.Labels = map[string]string{"name": "a\x00b", "k": "\x00"} }), start)
+	require.NoError(t, e.Reject(start, "no_such_pool", "odd \x00 text", 0))
+	apply(t, pool, envelopes(t, e)...)
+	v := list(t, pool, Filter{})[0]
+	assert.Equal(t, "a\uFFFDb", v.Name)
+	assert.Equal(t, "odd \uFFFD text", v.Message)
+	assert.Equal(t, execution.Rejected, v.State)
+	assert.Equal(t, start, v.FinishedAt)
+}
