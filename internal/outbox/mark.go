@@ -52,20 +52,29 @@ const fenceSQL = `
 		FOR KEY SHARE OF l
 	)`
 
-const publishedSQL = fenceSQL + `, done AS (
+// The rows are looked up one by one, which LATERAL with OFFSET 0 leaves no choice
+// about. The number of pending rows swings between none and millions, so what the
+// planner believes of it is wrong as a rule, and a join it is free to turn round
+// may read them all.
+const publishedSQL = fenceSQL + `, found AS (
+		SELECT p.row FROM unnest($4::bigint[], $5::smallint[]) AS d(seq, shard) JOIN fence USING (shard),
+		LATERAL (SELECT o.ctid AS row FROM outbox_events o WHERE o.shard = d.shard AND o.seq = d.seq AND o.status = 'PENDING' OFFSET 0) AS p
+	), done AS (
 		UPDATE outbox_events o SET status = 'PUBLISHED', published_at = clock_timestamp(), next_attempt_at = NULL
-		FROM unnest($4::bigint[], $5::smallint[]) AS d(seq, shard) JOIN fence USING (shard)
-		WHERE o.shard = d.shard AND o.seq = d.seq AND o.status = 'PENDING'
+		FROM found WHERE o.ctid = found.row
 	)
 	SELECT shard, pg_current_xact_id()::text::bigint FROM fence`
 
-const rejectedSQL = fenceSQL + `, done AS (
-		UPDATE outbox_events o SET attempts = o.attempts + 1, last_error = d.reason,
-			status = CASE WHEN d.failed THEN 'FAILED' ELSE 'PENDING' END,
-			next_attempt_at = CASE WHEN d.failed THEN NULL ELSE clock_timestamp() + make_interval(secs => d.delay) END
+const rejectedSQL = fenceSQL + `, found AS (
+		SELECT p.row, d.reason, d.failed, d.delay
 		FROM unnest($4::bigint[], $5::smallint[], $6::text[], $7::boolean[], $8::float8[]) AS d(seq, shard, reason, failed, delay)
-		JOIN fence USING (shard)
-		WHERE o.shard = d.shard AND o.seq = d.seq AND o.status = 'PENDING'
+		JOIN fence USING (shard),
+		LATERAL (SELECT o.ctid AS row FROM outbox_events o WHERE o.shard = d.shard AND o.seq = d.seq AND o.status = 'PENDING' OFFSET 0) AS p
+	), done AS (
+		UPDATE outbox_events o SET attempts = o.attempts + 1, last_error = found.reason,
+			status = CASE WHEN found.failed THEN 'FAILED' ELSE 'PENDING' END,
+			next_attempt_at = CASE WHEN found.failed THEN NULL ELSE clock_timestamp() + make_interval(secs => found.delay) END
+		FROM found WHERE o.ctid = found.row
 	)
 	SELECT shard, pg_current_xact_id()::text::bigint FROM fence`
 
