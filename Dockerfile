@@ -17,7 +17,7 @@ COPY . .
 ARG VERSION=dev
 # deploy/image_test.go runs this very command.
 RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
-    CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=${VERSION}" -o /out/millrace ./cmd/millrace
+    CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X github.com/millrace/millrace/internal/build.version=${VERSION}" -o /out/millrace ./cmd/millrace
 
 FROM debian:bookworm-20251229-slim
 RUN useradd --system --uid 10001 --user-group --create-home --home-dir /var/lib/millrace millrace

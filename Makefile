@@ -6,7 +6,7 @@ GOLANGCI    := v2.15.0
 # Tools live outside of the checkout, beside the Go build cache.
 TOOLS       := $(shell $(GO) env GOPATH)/bin
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
-LDFLAGS     := -X main.version=$(VERSION)
+LDFLAGS     := -X github.com/millrace/millrace/internal/build.version=$(VERSION)
 TEST_FLAGS  ?= -timeout 10m
 
 .DEFAULT_GOAL := help

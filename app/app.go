@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"time"
 
+	"go.uber.org/dig"
 	"go.uber.org/fx"
 	"go.uber.org/fx/fxevent"
 
@@ -96,16 +97,10 @@ func run(ctx context.Context, cfg configs.Config, servers *servers, o *options) 
 	defer conns.close()
 
 	var address addresses
-	program := fx.New(
-		fx.WithLogger(func() fxevent.Logger { return quietLogger{log: o.log} }),
-		fx.StartTimeout(startTimeout),
-		fx.StopTimeout(stopTimeout),
-		fx.Supply(cfg, o.log, conns, conns.pool, o.functions, &address),
-		fx.Options(o.extra...),
-		roles(cfg),
-	)
+	program := fx.New(assembly(cfg, o, conns, &address))
 	if err := program.Err(); err != nil {
-		return fmt.Errorf("assemble: %w", err)
+		// The root is what a constructor said, without the path that led to it.
+		return errors.Join(fmt.Errorf("assemble: %w", dig.RootCause(err)), conns.abandon())
 	}
 	startCtx, cancel := context.WithTimeout(ctx, startTimeout)
 	err = program.Start(startCtx)
@@ -126,15 +121,30 @@ func run(ctx context.Context, cfg configs.Config, servers *servers, o *options) 
 	return errors.Join(cause, program.Stop(stopCtx))
 }
 
+// assembly is all that the program consists of.
+func assembly(cfg configs.Config, o *options, conns *connections, address *addresses) fx.Option {
+	return fx.Options(
+		fx.WithLogger(func() fxevent.Logger { return quietLogger{log: o.log} }),
+		fx.StartTimeout(startTimeout),
+		fx.StopTimeout(stopTimeout),
+		fx.Supply(cfg, o.log, conns, conns.pool, o.functions, address),
+		fx.Options(o.extra...),
+		roles(cfg),
+	)
+}
+
 // wait blocks until a stop is asked for (nil) or something ends by itself.
 func wait(ctx context.Context, ended <-chan fx.ShutdownSignal, servers *servers) error {
 	select {
 	case <-ctx.Done():
 		return nil
-	case <-ended:
+	case signal := <-ended:
+		if signal.ExitCode == 0 {
+			return nil // fx listens for SIGINT and SIGTERM as well, and may be first
+		}
 		return errors.New("a part of the program ended by itself; see the log")
 	case err := <-servers.exited():
-		return fmt.Errorf("the embedded PostgreSQL ended by itself: %w", err)
+		return fmt.Errorf("run: the embedded %w", err)
 	}
 }
 

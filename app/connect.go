@@ -2,8 +2,10 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"time"
 
@@ -20,6 +22,9 @@ type connections struct {
 	pool  *pgxpool.Pool
 	kafka kafka.Config
 	admin *kafka.Admin
+	// unused closes what was made, in case that the program cannot be assembled and
+	// so is never stopped either. fx makes one thing at a time.
+	unused []func() error
 }
 
 // KafkaConfig translates the settings for the transport.
@@ -130,12 +135,21 @@ func TopicConfigs(cfg configs.Config) []kafka.TopicConfig {
 	list := make([]kafka.TopicConfig, len(specs))
 	for i, spec := range specs {
 		list[i] = kafka.TopicConfig{
-			Name: naming.Physical(spec.Topic), Partitions: int32(spec.Partitions),
+			Name: naming.Physical(spec.Topic), Partitions: spec.Partitions,
 			ReplicationFactor: cfg.Kafka.ReplicationFactor,
 			Configs:           map[string]string{"retention.ms": strconv.FormatInt(spec.Retention.Milliseconds(), 10)},
 		}
 	}
 	return list
+}
+
+// abandon closes what was made for a program that cannot be assembled.
+func (c *connections) abandon() error {
+	var errs []error
+	for _, done := range slices.Backward(c.unused) {
+		errs = append(errs, done())
+	}
+	return errors.Join(errs...)
 }
 
 func (c *connections) close() {

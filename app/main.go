@@ -25,11 +25,11 @@ import (
 func Main(opts ...Option) {
 	process.MaybeRunShim()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	if err := attach(ctx, log, opts); err != nil {
+	err := attach(ctx, log, opts)
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		stop()
 		os.Exit(1)
 	}
 }

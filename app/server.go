@@ -17,6 +17,7 @@ import (
 	"go.uber.org/fx"
 
 	"github.com/millrace/millrace/configs"
+	"github.com/millrace/millrace/internal/build"
 	"github.com/millrace/millrace/internal/eventlog"
 	"github.com/millrace/millrace/internal/execution/store"
 	"github.com/millrace/millrace/internal/postgres"
@@ -75,7 +76,7 @@ func newAPI(
 		Guard:      guard,
 		Logger:     log,
 		Faults:     middleware.Classifier{Infrastructure: []func(error) bool{isInfrastructure}},
-	}, rest.Config{Version: Version(), MaxBodyBytes: int64(cfg.API.MaxBodyBytes)})
+	}, rest.Config{Version: build.Version(), MaxBodyBytes: int64(cfg.API.MaxBodyBytes)})
 }
 
 // newGuard reads the token of the API, and makes one where there is none yet.

@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/millrace/millrace/configs"
 	"github.com/millrace/millrace/internal/embedded"
+	"github.com/millrace/millrace/internal/instance"
 	"github.com/millrace/millrace/internal/secret"
 )
 
@@ -28,13 +28,13 @@ type servers struct {
 func startServers(ctx context.Context, cfg *configs.Config, log *slog.Logger) (*servers, error) {
 	s := &servers{}
 	if cfg.Embedded.Broker.Enabled || cfg.Embedded.Postgres.Enabled {
-		if err := makeDataDir(cfg.DataDir); err != nil {
+		if err := instance.MakeDir(cfg.DataDir); err != nil {
 			return nil, err
 		}
 	}
 	if cfg.Embedded.Broker.Enabled {
 		broker, err := embedded.StartBroker(ctx, embedded.BrokerConfig{
-			DataDir: filepath.Join(cfg.DataDir, "kafka"), Listen: cfg.Embedded.Broker.Listen,
+			DataDir: filepath.Join(cfg.DataDir, instance.BrokerDir), Listen: cfg.Embedded.Broker.Listen,
 			ListenSetting: "embedded.broker.listen (--kafka-listen)", Log: log,
 		})
 		if err != nil {
@@ -45,7 +45,7 @@ func startServers(ctx context.Context, cfg *configs.Config, log *slog.Logger) (*
 	}
 	if cfg.Embedded.Postgres.Enabled {
 		pg, err := embedded.StartPostgres(ctx, embedded.PostgresConfig{
-			DataDir: filepath.Join(cfg.DataDir, "postgres"), BinDir: cfg.Embedded.Postgres.BinDir,
+			DataDir: filepath.Join(cfg.DataDir, instance.PostgresDir), BinDir: cfg.Embedded.Postgres.BinDir,
 			DataDirSetting: "data_dir (--data-dir)", Log: log,
 			FetchProgress: func(step embedded.FetchStep) {
 				log.InfoContext(ctx, "PostgreSQL is being fetched", "step", step)
@@ -58,20 +58,6 @@ func startServers(ctx context.Context, cfg *configs.Config, log *slog.Logger) (*
 		cfg.Postgres.DSN = secret.New(pg.DSN())
 	}
 	return s, nil
-}
-
-// makeDataDir makes the data directory, for its owner only. When root runs us,
-// PostgreSQL runs as somebody else, who must be able to pass through to the
-// cluster, though not to list what lies beside it.
-func makeDataDir(dir string) error {
-	mode := os.FileMode(0o700)
-	if os.Geteuid() == 0 {
-		mode = 0o711
-	}
-	if err := os.MkdirAll(dir, mode); err != nil {
-		return fmt.Errorf("make the data directory (setting data_dir): %w", err)
-	}
-	return nil
 }
 
 // exited delivers the end of a server that nobody asked for.

@@ -1,11 +1,11 @@
 package app
 
 import (
-	"runtime/debug"
-
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"go.uber.org/fx"
+
+	"github.com/millrace/millrace/internal/build"
 )
 
 // telemetryModule is the metrics registry of the process.
@@ -21,20 +21,11 @@ func newRegistry() (*prometheus.Registry, prometheus.Registerer, prometheus.Gath
 	return reg, reg, reg
 }
 
-// Version returns the version of this program, as it was built: a tag, a pseudo
-// version of the commit, or "(devel)".
-func Version() string {
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		return info.Main.Version
-	}
-	return "(devel)"
-}
-
 // buildInfo is the gauge that says which version runs.
 func buildInfo() prometheus.Collector {
 	g := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "millrace_build_info", Help: "Always 1; the label says what was built.",
-		ConstLabels: prometheus.Labels{"version": Version()},
+		ConstLabels: prometheus.Labels{"version": build.Version()},
 	})
 	g.Set(1)
 	return g

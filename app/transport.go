@@ -28,6 +28,7 @@ func newRecords(lc fx.Lifecycle, c *connections, reg prometheus.Registerer) (*ka
 	if err != nil {
 		return nil, err
 	}
+	c.unused = append(c.unused, p.Close)
 	lc.Append(fx.StopHook(p.Close))
 	return p, nil
 }
@@ -66,6 +67,7 @@ func newRouter(p routerParams) (*pipeline.Router, error) {
 	if err != nil {
 		return nil, err
 	}
+	p.Conns.unused = append(p.Conns.unused, router.Close)
 	for _, c := range p.Consumers {
 		if err := router.Add(c); err != nil {
 			return nil, err

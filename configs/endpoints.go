@@ -14,6 +14,7 @@ import (
 // The files of the data directory by which others find a running instance.
 const (
 	urlFile     = "api.url"
+	adminFile   = "admin.url"
 	tokenFile   = "token"
 	brokersFile = "kafka.brokers"
 	dsnFile     = "postgres.dsn"
@@ -25,6 +26,8 @@ const (
 type Endpoints struct {
 	// URL is the base address of the REST API.
 	URL string
+	// AdminURL is the base address of metrics and health; empty without.
+	AdminURL string
 	// Brokers are the addresses of the broker.
 	Brokers []string
 	// DSN is the data source name of the database.
@@ -35,7 +38,9 @@ type Endpoints struct {
 // owner only. Each file is replaced as a whole, so a reader never sees half of
 // one. An endpoint that is empty has its file removed.
 func WriteEndpoints(dataDir string, e Endpoints) error {
-	files := map[string]string{urlFile: e.URL, brokersFile: strings.Join(e.Brokers, ","), dsnFile: e.DSN.Reveal()}
+	files := map[string]string{
+		urlFile: e.URL, adminFile: e.AdminURL, brokersFile: strings.Join(e.Brokers, ","), dsnFile: e.DSN.Reveal(),
+	}
 	var errs []error
 	for name, text := range files {
 		path := filepath.Join(dataDir, name)
@@ -59,13 +64,17 @@ func RemoveEndpoints(dataDir string) error { return WriteEndpoints(dataDir, Endp
 // the error is about files that are there and cannot be read.
 func ReadEndpoints(dataDir string) (Endpoints, error) {
 	url, errURL := readLine(filepath.Join(dataDir, urlFile))
+	admin, errAdmin := readLine(filepath.Join(dataDir, adminFile))
 	brokers, errBrokers := readLine(filepath.Join(dataDir, brokersFile))
 	dsn, errDSN := readLine(filepath.Join(dataDir, dsnFile))
-	if err := errors.Join(errURL, errBrokers, errDSN); err != nil {
+	if err := errors.Join(errURL, errAdmin, errBrokers, errDSN); err != nil {
 		return Endpoints{}, fmt.Errorf("read endpoints: %w", err)
 	}
-	return Endpoints{URL: url, Brokers: splitList(brokers), DSN: secret.New(dsn)}, nil
+	return Endpoints{URL: url, AdminURL: admin, Brokers: splitList(brokers), DSN: secret.New(dsn)}, nil
 }
+
+// DataFiles returns the names of the files that are kept in the data directory.
+func DataFiles() []string { return []string{urlFile, adminFile, tokenFile, brokersFile, dsnFile} }
 
 // TokenFile returns the path of the API token in a data directory.
 func TokenFile(dataDir string) string { return filepath.Join(dataDir, tokenFile) }

@@ -179,6 +179,8 @@ func TestComposeSettingsAreKnown(t *testing.T) {
 		}
 		if name == "api" {
 			require.FileExists(t, config.API.Auth.TokenFile)
+			// Where commands look for it: docker compose exec api millrace submit ...
+			assert.Equal(t, configs.TokenFile(config.DataDir), config.API.Auth.TokenFile)
 		}
 	}
 	assert.ElementsMatch(t, configs.Default().Roles, roles, "each role runs in one service")

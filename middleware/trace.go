@@ -51,8 +51,8 @@ func continueTrace(cfg Config) message.HandlerMiddleware {
 	var w3c propagation.TraceContext
 	return func(next message.HandlerFunc) message.HandlerFunc {
 		return func(msg *message.Message) ([]*message.Message, error) {
-			outer, flight := msg.Context(), flightOf(msg)
-			outer = msg.Context() // flightOf may have added the flight
+			flight := flightOf(msg)
+			outer := msg.Context() // only now: flightOf may have added the flight
 			ctx, cause, links := outer, Cause{}, []trace.Link(nil)
 			if len(flight.Items) == 1 {
 				if env, err := flight.Items[0].Envelope(); err == nil {

@@ -172,7 +172,6 @@ type headerScan struct {
 	watermillID string
 	specVersion string
 	time        string
-	sequence    string
 	contentType string // ce_datacontenttype, for want of a content-type
 	seen        [8]bool
 }

@@ -123,7 +123,7 @@ func FuzzDecodeRecord(f *testing.F) {
 		for _, h := range env.Record("t", nil).Headers {
 			lines = append(lines, h.Key, string(h.Value))
 		}
-		f.Add(strings.Join(lines, "\n"), []byte(env.Data))
+		f.Add(strings.Join(lines, "\n"), env.Data)
 	}
 	f.Add("", []byte(structuredMinimal+`,"data_base64":"AA==","\u0064ata":1}`))
 	f.Add("ce_id\n1\nce_id\n2", []byte(nil))

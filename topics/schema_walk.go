@@ -57,6 +57,8 @@ func (w *planWalk) value(n *planNode) bool {
 		return w.array(n)
 	case planAny:
 		return w.skip()
+	case planNever:
+		return false
 	}
 	return false
 }

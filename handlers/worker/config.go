@@ -33,7 +33,7 @@ type Config struct {
 	// runs. Default 500 ms.
 	OutputInterval time.Duration
 	// ShutdownGrace is how long running attempts may go on after the worker was
-	// told to stop; then they are stopped and handed back. Default 10 s.
+	// told to stop; then they are stopped and handed back. Default 20 s.
 	ShutdownGrace time.Duration
 }
 
@@ -49,7 +49,7 @@ func (c Config) WithDefaults() Config {
 	c.PollInterval = cmp.Or(c.PollInterval, time.Second)
 	c.MaxOutputBytes = cmp.Or(c.MaxOutputBytes, 8<<20)
 	c.OutputInterval = cmp.Or(c.OutputInterval, 500*time.Millisecond)
-	c.ShutdownGrace = cmp.Or(c.ShutdownGrace, 10*time.Second)
+	c.ShutdownGrace = cmp.Or(c.ShutdownGrace, 20*time.Second)
 	return c
 }
 

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -426,6 +425,6 @@ func TestConfigFaultsAreReportedAtOnce(t *testing.T) {
 	err := worker.Config{Lease: 10 * time.Second, Heartbeat: 9 * time.Second, Slots: -1}.WithDefaults().Validate()
 	require.Error(t, err)
 	for _, path := range []string{"worker.id", "worker.slots", "worker.heartbeat"} {
-		assert.True(t, strings.Contains(err.Error(), path), "%s in %v", path, err)
+		require.ErrorContains(t, err, path)
 	}
 }

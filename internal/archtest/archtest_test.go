@@ -45,11 +45,11 @@ func packages(t *testing.T) []pkg {
 	var all []pkg
 	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
 		var p pkg
-		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+		err := dec.Decode(&p)
+		if errors.Is(err, io.EOF) {
 			return all
-		} else {
-			require.NoError(t, err)
 		}
+		require.NoError(t, err)
 		all = append(all, p)
 	}
 }
@@ -231,7 +231,7 @@ func TestFilesAreShort(t *testing.T) {
 
 func countLines(t *testing.T, path string) (lines int, generated bool) {
 	t.Helper()
-	f, err := os.Open(path) //nolint:gosec // a source file of this repository
+	f, err := os.Open(path)
 	require.NoError(t, err)
 	defer func() { _ = f.Close() }()
 	for s := bufio.NewScanner(f); s.Scan(); lines++ {

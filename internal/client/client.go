@@ -175,23 +175,23 @@ func (c *Client) unreachable(ctx context.Context, err error) error {
 }
 
 // do makes the call and decodes the answer into out, which may be nil.
-func (c *Client) do(ctx context.Context, k call, out any) (http.Header, error) {
+func (c *Client) do(ctx context.Context, k call, out any) error {
 	ctx, cancel := context.WithTimeout(ctx, c.options.Timeout)
 	defer cancel()
 	resp, err := c.open(ctx, k)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer func() { _ = resp.Body.Close() }()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
-		return nil, c.unreachable(ctx, err)
+		return c.unreachable(ctx, err)
 	}
 	if out == nil {
-		return resp.Header, nil
+		return nil
 	}
 	if err := json.Unmarshal(body, out); err != nil {
-		return nil, fmt.Errorf("decode the answer of %s: %w: is this the API of Millrace?", c.URL(), err)
+		return fmt.Errorf("decode the answer of %s: %w: is this the API of Millrace?", c.URL(), err)
 	}
-	return resp.Header, nil
+	return nil
 }

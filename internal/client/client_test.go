@@ -3,7 +3,6 @@ package client
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -254,7 +253,7 @@ func TestRedirectsDoNotCarryTheTokenElsewhere(t *testing.T) {
 	c := serve(t, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, other.URL, http.StatusFound) })
 	_, err := c.Get(t.Context(), "x")
 	var p *Problem
-	require.True(t, errors.As(err, &p))
+	require.ErrorAs(t, err, &p)
 	assert.False(t, reached)
 }
 

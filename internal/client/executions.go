@@ -20,7 +20,7 @@ func (c *Client) Submit(ctx context.Context, r Request) (Execution, error) {
 		header.Set("Idempotency-Key", r.IdempotencyKey)
 		r.IdempotencyKey = ""
 	}
-	_, err := c.do(ctx, call{method: http.MethodPost, path: []string{"executions"}, body: r, header: header}, &e)
+	err := c.do(ctx, call{method: http.MethodPost, path: []string{"executions"}, body: r, header: header}, &e)
 	return e, err
 }
 
@@ -42,7 +42,7 @@ func (c *Client) SubmitBatch(ctx context.Context, requests []Request) ([]Outcome
 	var answer struct {
 		Results []Outcome `json:"results"`
 	}
-	if _, err := c.do(ctx, call{method: http.MethodPost, path: []string{"executions:batch"}, body: body}, &answer); err != nil {
+	if err := c.do(ctx, call{method: http.MethodPost, path: []string{"executions:batch"}, body: body}, &answer); err != nil {
 		return nil, err
 	}
 	if len(answer.Results) != len(requests) {
@@ -54,7 +54,7 @@ func (c *Client) SubmitBatch(ctx context.Context, requests []Request) ([]Outcome
 // Get returns an execution as it stands.
 func (c *Client) Get(ctx context.Context, id string) (Execution, error) {
 	var e Execution
-	_, err := c.do(ctx, call{method: http.MethodGet, path: []string{"executions", id}}, &e)
+	err := c.do(ctx, call{method: http.MethodGet, path: []string{"executions", id}}, &e)
 	return e, err
 }
 
@@ -104,7 +104,7 @@ func (c *Client) ListPage(ctx context.Context, f Filter, token string) (Page, er
 		q.Set("page_token", token)
 	}
 	var page Page
-	_, err := c.do(ctx, call{method: http.MethodGet, path: []string{"executions"}, query: q}, &page)
+	err := c.do(ctx, call{method: http.MethodGet, path: []string{"executions"}, query: q}, &page)
 	return page, err
 }
 
@@ -150,7 +150,7 @@ func (c *Client) Events(ctx context.Context, id string) ([]Event, error) {
 		if token != "" {
 			q.Set("page_token", token)
 		}
-		_, err := c.do(ctx, call{method: http.MethodGet, path: []string{"executions", id, "events"}, query: q}, &page)
+		err := c.do(ctx, call{method: http.MethodGet, path: []string{"executions", id, "events"}, query: q}, &page)
 		if err != nil {
 			return nil, err
 		}
@@ -189,7 +189,7 @@ func (c *Client) Cancel(ctx context.Context, id, reason string) (Execution, erro
 		Reason string `json:"reason,omitempty"`
 	}{reason}
 	var e Execution
-	_, err := c.do(ctx, call{method: http.MethodPost, path: []string{"executions", id, "cancel"}, body: body}, &e)
+	err := c.do(ctx, call{method: http.MethodPost, path: []string{"executions", id, "cancel"}, body: body}, &e)
 	return e, err
 }
 
@@ -198,6 +198,6 @@ func (c *Client) Topics(ctx context.Context) ([]Topic, error) {
 	var answer struct {
 		Topics []Topic `json:"topics"`
 	}
-	_, err := c.do(ctx, call{method: http.MethodGet, path: []string{"topics"}}, &answer)
+	err := c.do(ctx, call{method: http.MethodGet, path: []string{"topics"}}, &answer)
 	return answer.Topics, err
 }

@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -26,7 +25,7 @@ func message(cursor, kind string) string {
 	return fmt.Sprintf("id: %s\nevent: millrace.execution.%s.v1\ndata: {\"id\":\"ev-%s\",\ndata: \"type\":\"millrace.execution.%s.v1\"}\n\n", cursor, kind, cursor, kind)
 }
 
-func collect(t *testing.T, c *Client, ctx context.Context, o WatchOptions) (seen []string, err error) {
+func collect(ctx context.Context, t *testing.T, c *Client, o WatchOptions) (seen []string, err error) {
 	t.Helper()
 	for e, failure := range c.Watch(ctx, o) {
 		if failure != nil {
@@ -56,7 +55,7 @@ func TestWatchResumesBehindTheLastEvent(t *testing.T) {
 		}
 	})
 	reconnects := 0
-	seen, err := collect(t, c, t.Context(), WatchOptions{ExecutionID: "e1", OnReconnect: func(error, time.Duration) { reconnects++ }})
+	seen, err := collect(t.Context(), t, c, WatchOptions{ExecutionID: "e1", OnReconnect: func(error, time.Duration) { reconnects++ }})
 	require.NoError(t, err)
 	assert.Equal(t, []string{
 		"1 millrace.execution.requested.v1", "2 millrace.execution.queued.v1",
@@ -103,7 +102,7 @@ func TestWatchGivesUpWhereWaitingDoesNotHelp(t *testing.T) {
 			t.Parallel()
 			var calls atomic.Int32
 			c := serve(t, func(w http.ResponseWriter, r *http.Request) { calls.Add(1); handler(w, r) })
-			_, err := collect(t, c, t.Context(), WatchOptions{ExecutionID: "e"})
+			_, err := collect(t.Context(), t, c, WatchOptions{ExecutionID: "e"})
 			require.Error(t, err)
 			assert.EqualValues(t, 1, calls.Load())
 		})
@@ -139,7 +138,7 @@ func TestWatchLeavesASilentServer(t *testing.T) {
 	})
 	c.watch.silence = 20 * time.Millisecond
 	var cause error
-	seen, err := collect(t, c, t.Context(), WatchOptions{ExecutionID: "e", OnReconnect: func(err error, _ time.Duration) { cause = err }})
+	seen, err := collect(t.Context(), t, c, WatchOptions{ExecutionID: "e", OnReconnect: func(err error, _ time.Duration) { cause = err }})
 	require.NoError(t, err)
 	assert.Len(t, seen, 1)
 	assert.ErrorContains(t, cause, "silent")
@@ -156,7 +155,7 @@ func TestWatchResumesBehindAPingAndEndsWithTheStream(t *testing.T) {
 		}
 		stream(w, "event: end\ndata: {}\n\n")
 	})
-	seen, err := collect(t, c, t.Context(), WatchOptions{ExecutionID: "e"})
+	seen, err := collect(t.Context(), t, c, WatchOptions{ExecutionID: "e"})
 	require.NoError(t, err)
 	assert.Len(t, seen, 1)
 	assert.Equal(t, []string{"", "7"}, cursors)
@@ -174,7 +173,7 @@ func TestFrames(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, frame{event: "x"}, second)
 	_, err = reader.next()
-	assert.True(t, errors.Is(err, io.EOF))
+	require.ErrorIs(t, err, io.EOF)
 	assert.Positive(t, alive)
 }
 

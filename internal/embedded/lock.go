@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -42,6 +43,30 @@ func lockDir(dir string) (*dirLock, error) {
 		return nil, fmt.Errorf("lock data directory %s: %w", dir, err)
 	}
 	return &dirLock{file: file}, nil
+}
+
+// CheckFree returns an error that wraps ErrInUse while a process holds the data
+// directory of a server, or a server that outlived its process works on it, and
+// nil for a directory that does not exist.
+func CheckFree(dir string) error {
+	file, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("check data directory: %w", err)
+	}
+	defer file.Close()
+	switch err := flock(file); {
+	case errors.Is(err, unix.EWOULDBLOCK):
+		return fmt.Errorf("%w: %s is held by %s", ErrInUse, dir, lockHolder(file))
+	case err != nil:
+		return fmt.Errorf("check data directory %s: %w", dir, err)
+	}
+	if pids := workersOf(layout(dir)); len(pids) > 0 {
+		return fmt.Errorf("%w: the PostgreSQL of an earlier run, process %d, still works on %s", ErrInUse, pids[0], dir)
+	}
+	return nil
 }
 
 func flock(file *os.File) error {

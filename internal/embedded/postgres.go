@@ -231,7 +231,7 @@ func (pg *Postgres) watch() {
 	ending := pg.ending
 	pg.mu.Unlock()
 	if !ending {
-		pg.exited <- fmt.Errorf("postgres ended by itself (%v): see %s", pg.proc.Err(), pg.lay.serverLog())
+		pg.exited <- fmt.Errorf("postgres ended by itself (%w): see %s", pg.proc.Err(), pg.lay.serverLog())
 	}
 }
 
@@ -340,7 +340,7 @@ func (pg *Postgres) waitReady(ctx context.Context) error {
 		}
 		select {
 		case <-pg.proc.Done():
-			return fmt.Errorf("the server ended (%v), its log says:", pg.proc.Err())
+			return fmt.Errorf("the server ended (%w), and its log says", pg.proc.Err())
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-time.After(pause):
@@ -365,7 +365,7 @@ func (pg *Postgres) ensureDatabase(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("create database: %w", err)
 	}
-	defer conn.Close(context.WithoutCancel(ctx))
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
 	var exists bool
 	err = conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)", PostgresUser).Scan(&exists)
 	if err == nil && !exists {

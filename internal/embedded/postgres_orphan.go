@@ -33,9 +33,11 @@ func readPostmaster(lay layout) (postmaster, error) {
 	// pid, data directory, start time, port, socket directory, ... A server that
 	// was killed while it wrote leaves fewer lines; those it has are still right.
 	var pm postmaster
-	if pm.pid, err = strconv.Atoi(strings.TrimSpace(lines[0])); err != nil || pm.pid <= 1 {
+	pid, fault := strconv.Atoi(strings.TrimSpace(lines[0]))
+	if fault != nil || pid <= 1 {
 		return postmaster{}, nil
 	}
+	pm.pid = pid
 	if len(lines) > 4 {
 		pm.port, _ = strconv.Atoi(strings.TrimSpace(lines[3]))
 		pm.socketDir = lines[4]

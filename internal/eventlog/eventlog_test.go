@@ -137,4 +137,3 @@ func TestWhatIsNoEventIsLoggedWithWhatIsKnown(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, entries)
 }
-

@@ -157,6 +157,6 @@ func spread(id string, attempt int) float64 {
 	for i := range len(id) {
 		h = (h ^ uint64(id[i])) * prime
 	}
-	h = (h ^ uint64(attempt)) * prime //nolint:gosec // an attempt is small and positive
+	h = (h ^ uint64(attempt)) * prime
 	return float64(h>>11) / (1 << 53)
 }

@@ -42,7 +42,7 @@ func TestDiagram(t *testing.T) {
 	b.WriteString("`output`, `cancel_requested` and `lease_expired` are facts that change no state. A\n")
 	b.WriteString("`lease_expired` is followed, in the same transaction, by the event that does.\n")
 	if *update {
-		require.NoError(t, os.WriteFile(diagramFile, []byte(b.String()), 0o644)) //nolint:gosec // documentation
+		require.NoError(t, os.WriteFile(diagramFile, []byte(b.String()), 0o644))
 	}
 	committed, err := os.ReadFile(diagramFile)
 	require.NoError(t, err)

@@ -142,7 +142,7 @@ func (e *Execution) TakeEvents() []Recorded {
 // first and record after, so an illegal step here is a bug of the command.
 func (e *Execution) record(now time.Time, ev topics.Event) {
 	if to, changes := StateAfter(ev.EventType()); changes {
-		if _, legal := next(e.State, ev.EventType()); !legal {
+		if !legal(e.State, ev.EventType()) {
 			panic(fmt.Sprintf("execution: recorded %s in state %q", ev.EventType(), e.State))
 		}
 		e.State = to
@@ -153,7 +153,7 @@ func (e *Execution) record(now time.Time, ev topics.Event) {
 
 // require returns an error unless the event is legal in the current state.
 func (e *Execution) require(ev topics.Event) error {
-	if _, legal := next(e.State, ev.EventType()); legal {
+	if legal(e.State, ev.EventType()) {
 		return nil
 	}
 	if e.State.Terminal() {

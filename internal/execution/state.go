@@ -2,6 +2,7 @@ package execution
 
 import (
 	"slices"
+	"sync"
 
 	"github.com/millrace/millrace/topics"
 )
@@ -54,7 +55,9 @@ type Transition struct {
 
 // Transitions returns the whole state machine. The table is the source of the
 // diagram in the documentation and of the check in every command.
-func Transitions() []Transition {
+func Transitions() []Transition { return slices.Clone(transitions()) }
+
+var transitions = sync.OnceValue(func() []Transition {
 	requested := topics.ExecutionRequested{}.EventType()
 	queued := topics.ExecutionQueued{}.EventType()
 	rejected := topics.ExecutionRejected{}.EventType()
@@ -87,24 +90,18 @@ func Transitions() []Transition {
 		{Running, requeued, Queued},
 		{Running, quarantined, Quarantined},
 	}
-}
+})
 
-// next returns the state that the event leads to from s, and whether the step
-// is legal.
-func next(s State, event string) (State, bool) {
-	for _, t := range Transitions() {
-		if t.From == s && t.Event == event {
-			return t.To, true
-		}
-	}
-	return "", false
+// legal reports whether the event may happen in state s.
+func legal(s State, event string) bool {
+	return slices.ContainsFunc(transitions(), func(t Transition) bool { return t.From == s && t.Event == event })
 }
 
 // StateAfter returns the state that an event of this type leads to, and false
 // for events that change no state. Each event type leads to one state, whatever
 // state it started from: readers need no history to know where they are.
 func StateAfter(event string) (State, bool) {
-	for _, t := range Transitions() {
+	for _, t := range transitions() {
 		if t.Event == event {
 			return t.To, true
 		}

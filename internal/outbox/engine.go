@@ -40,7 +40,6 @@ type engine struct {
 	marks    chan marked
 	marking  bool
 	markNext time.Time
-	markWait time.Duration
 	todo     markOrder
 }
 

@@ -140,7 +140,7 @@ func dsnError(err error) error {
 		if _, reason, found := strings.Cut(rest, "`: "); found && parse.Unwrap() == nil {
 			return fmt.Errorf("dsn: %s", reason)
 		}
-		return errors.New("dsn: cannot be parsed; want postgres://user:password@host:5432/database or keywords such as host=... user=...")
+		return errors.New("dsn: cannot be parsed; want postgres://user:password@host:5432/database or keywords such as host=localhost user=millrace")
 	}
 	return errors.New("dsn: a pool setting in it cannot be parsed")
 }

@@ -177,6 +177,23 @@ func withDatabase(dsn, database string) string {
 	return base[:strings.LastIndex(base, "/")+1] + url.PathEscape(database) + "?" + query
 }
 
+// DataDir makes a directory for a test that a PostgreSQL can work in also when
+// root runs the test: t.TempDir lets only its owner pass. It is removed when the
+// test ends.
+func DataDir(t testing.TB) string {
+	t.Helper()
+	dir, err := serverDir()
+	if err != nil {
+		t.Fatalf("testenv: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Errorf("testenv: %v", err)
+		}
+	})
+	return dir
+}
+
 // serverDir makes a directory that the user who PostgreSQL runs as may enter;
 // as root that is somebody else.
 func serverDir() (string, error) {
@@ -191,7 +208,7 @@ func serverDir() (string, error) {
 // tries another when somebody took it in between.
 func startOnFreePort(ctx context.Context, cfg embedded.PostgresConfig) (*embedded.Postgres, error) {
 	for attempt := 1; ; attempt++ {
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		ln, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
 		if err != nil {
 			return nil, err
 		}

@@ -412,8 +412,9 @@ func TestBatchProperty(t *testing.T) {
 			records = append(records, env.Record("", []byte(id)))
 		}
 		losses := rapid.SliceOfN(rapid.Bool(), 0, 8).Draw(rt, "lost commits")
-		outcomes, err := []pipelinetest.Outcome(nil), error(nil)
+		var outcomes []pipelinetest.Outcome
 		for i := 0; ; i++ {
+			var err error
 			if i < len(losses) {
 				h.FailCommit(errors.New("connection lost"), losses[i])
 			}

@@ -3,7 +3,6 @@ package child_test
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -137,5 +136,5 @@ func TestStartNamesWhatItCouldNotStart(t *testing.T) {
 	t.Parallel()
 	_, err := child.Start(exec.Command("/does/not/exist"), syscall.SIGKILL)
 	require.ErrorContains(t, err, "start /does/not/exist")
-	assert.True(t, errors.Is(err, os.ErrNotExist))
+	require.ErrorIs(t, err, os.ErrNotExist)
 }

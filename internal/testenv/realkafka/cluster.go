@@ -274,7 +274,7 @@ func freePorts(n, first int) ([]int, error) {
 		if len(ports) == 0 {
 			want = first
 		}
-		ln, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", fmt.Sprint(want)))
+		ln, err := new(net.ListenConfig).Listen(context.Background(), "tcp", net.JoinHostPort("127.0.0.1", fmt.Sprint(want)))
 		if err != nil {
 			return nil, err
 		}

@@ -78,7 +78,7 @@ func Ensure(ctx context.Context, version string, progress io.Writer) (classpathD
 func fetch(ctx context.Context, dir, libs, version string) error {
 	mvn, err := exec.LookPath("mvn")
 	if err != nil {
-		return fmt.Errorf("Maven is needed (Debian: apt-get install maven): %w", err)
+		return fmt.Errorf("find Maven, which is needed (Debian: apt-get install maven): %w", err)
 	}
 	part := libs + ".part"
 	if err := os.RemoveAll(part); err != nil {
@@ -147,8 +147,8 @@ func lockFile(ctx context.Context, path string) (unlock func(), err error) {
 	case err = <-locked:
 	case <-ctx.Done():
 		go func() { // the lock is given back when it comes at last
-			<-locked
-			file.Close()
+			_ = <-locked
+			_ = file.Close()
 		}()
 		return nil, ctx.Err()
 	}

@@ -186,7 +186,7 @@ func (n *node) endedEarly() error {
 	if strings.Contains(cause, "Address already in use") || strings.Contains(cause, "BindException") {
 		return fmt.Errorf("node %d: %w: %s or %d\n%s", n.id, errPortTaken, n.addr(), n.controllerPort, cause)
 	}
-	return fmt.Errorf("node %d ended (%v), its log says:\n%s", n.id, n.proc.Err(), cause)
+	return fmt.Errorf("node %d ended (%w), its log says:\n%s", n.id, n.proc.Err(), cause)
 }
 
 func (n *node) kill() error {

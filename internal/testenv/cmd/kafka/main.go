@@ -23,8 +23,9 @@ import (
 
 func main() {
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer cancel()
-	if err := run(ctx); err != nil {
+	err := run(ctx)
+	cancel()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "kafka:", err)
 		os.Exit(1)
 	}
