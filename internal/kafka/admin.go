@@ -296,7 +296,7 @@ func (a *Admin) StartOffsets(ctx context.Context, names ...string) (Offsets, err
 }
 
 // Lag returns how far group is behind in every partition for which it has
-// members or offsets, by topic and partition.
+// members or offsets, by topic and partition; nothing if there is no such group.
 func (a *Admin) Lag(ctx context.Context, group string) ([]PartitionLag, error) {
 	lags, err := a.admin.Lag(ctx, group)
 	if err != nil {
@@ -306,7 +306,9 @@ func (a *Admin) Lag(ctx context.Context, group string) ([]PartitionLag, error) {
 	if !ok {
 		return nil, nil
 	}
-	if err := described.Error(); err != nil {
+	if err := described.Error(); errors.Is(err, kerr.GroupIDNotFound) {
+		return nil, nil
+	} else if err != nil {
 		return nil, fmt.Errorf("lag of group %s: %w", group, err)
 	}
 	var list []PartitionLag

@@ -65,6 +65,9 @@ func (s *Subscriber) assign(ctx context.Context, at partition, topicID [16]byte,
 		fallthrough
 	case err == nil:
 		w.assigned(offset.EpochOffset().Offset, epoch)
+		// "Latest" is decided once: without a commit the next owner would
+		// decide anew and skip what was published meanwhile.
+		w.progressed = committed < 0 && s.sc.StartFrom == StartLatest && w.acked >= 0
 	default:
 		// The client can be moved later on only if it now takes the partition
 		// up at once: at an exact offset, with no leader epoch to validate. It
@@ -73,9 +76,13 @@ func (s *Subscriber) assign(ctx context.Context, at partition, topicID [16]byte,
 		w.assignErr = err
 		offset = kgo.NewOffset().At(max(0, offset.EpochOffset().Offset))
 	}
+	commit := w.progressed
 	if !s.adopt(w) {
 		w.resume(pausedUnassigned)
 		return offset, false
+	}
+	if commit {
+		s.commit.soon()
 	}
 	return offset, true
 }

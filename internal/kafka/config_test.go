@@ -23,6 +23,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -283,11 +284,11 @@ func TestAdminEnsuresTopicsWithoutChangingThem(t *testing.T) {
 func TestTailFailsWhereAGroupWouldStop(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
-	f.publish("one", "0", "1", "2", "3")
+	f.publish("one", "0")
+	f.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Err: kerr.OffsetOutOfRange, Count: -1})
 	tail, err := kafka.NewTail(t.Context(), f.cfg, kafka.TailConfig{Topics: []string{"one"}, From: kafka.StartEarliest})
 	require.NoError(t, err)
 	defer tail.Close()
-	require.NoError(t, f.DeleteRecords("one", 0, 3))
 	err = tail.Run(t.Context(), func(topics.Record) error { return nil })
 	var outOfRange *kafka.OutOfRangeError
 	require.ErrorAs(t, err, &outOfRange)

@@ -292,7 +292,7 @@ func TestLostAnswerIsRetriedWithoutRepetition(t *testing.T) {
 	// Written, but the broker says it does not know.
 	faults := f.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.RequestTimedOut, Count: 2})
 	f.publish("one", "1", "2", "3")
-	require.EqualValues(t, 2, faults.Hits())
+	require.Equal(t, 2, faults.Hits())
 	f.publish("one", "4")
 	require.Equal(t, []string{"1", "2", "3", "4"}, f.read("one", 4)[0])
 }
@@ -339,6 +339,21 @@ func TestReplacedTopicStops(t *testing.T) {
 	st := await(t, sub, 0, kafka.StateStopped)
 	require.ErrorIs(t, st.Cause, kafka.ErrTopicReplaced)
 	require.ErrorIs(t, sub.Seek(t.Context(), "one", 0, 0), kafka.ErrTopicReplaced)
+}
+
+func TestLatestIsDecidedOnce(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	f.publish("one", "old")
+	latest := func(sc *kafka.SubscriberConfig) { sc.StartFrom = kafka.StartLatest }
+	sub, _ := f.subscribe("one", latest)
+	require.Eventually(t, func() bool { return f.committed(0) == 1 }, patience, 10*tick)
+	require.NoError(t, sub.Close())
+	f.publish("one", "between")
+	_, ch := f.subscribe("one", latest)
+	msg := receive(t, ch)
+	require.Equal(t, "between", string(msg.Payload))
+	msg.Ack()
 }
 
 // scriptedClock lets every backoff pass at once and notes its length. A drain

@@ -23,10 +23,9 @@ type lane struct {
 	buffered chan struct{}
 }
 
-func newLane(cfg Config, role []kgo.Opt) (*lane, error) {
+func newLane(newClient func(...kgo.Opt) (*kgo.Client, error)) (*lane, error) {
 	l := &lane{}
-	opts := append([]kgo.Opt{kgo.ManualFlushing(), kgo.WithHooks(l)}, role...)
-	client, err := cfg.newClient(opts...)
+	client, err := newClient(kgo.ManualFlushing(), kgo.WithHooks(l))
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +53,7 @@ func (l *lane) send(ctx context.Context, recs []*kgo.Record) []error {
 		})
 	}
 	landed := make(chan struct{})
-	go func() {
+	go func() { //nolint:gosec // the comment below says why not ctx
 		defer close(landed)
 		<-buffered
 		// Not with ctx: without a flush under way the client looks at no

@@ -9,6 +9,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
+// maxInflatedBatch is up to which size a compressed batch may grow. A larger one
+// is a bomb, or a mistake, and stops the partition.
+const maxInflatedBatch = 256 << 20
+
 // pollLoop takes what was fetched and gives it to the workers. It never blocks
 // on a worker: a worker that has enough pauses its partition.
 func (s *Subscriber) pollLoop() {

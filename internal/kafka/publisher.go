@@ -112,17 +112,21 @@ type Publisher struct {
 // reached show in the first Publish.
 func NewPublisher(cfg Config, pc PublisherConfig) (*Publisher, error) {
 	pc = pc.withDefaults()
-	role, err := pc.options()
-	if err != nil {
-		return nil, err
+	newClient := func(own ...kgo.Opt) (*kgo.Client, error) {
+		// Options are made for each client: it sorts the codecs they hold.
+		role, err := pc.options()
+		if err != nil {
+			return nil, err
+		}
+		return cfg.newClient(append(role, own...)...)
 	}
-	shared, err := cfg.newClient(append(role, kgo.ProducerLinger(0))...)
+	shared, err := newClient(kgo.ProducerLinger(0))
 	if err != nil {
 		return nil, err
 	}
 	p := &Publisher{
 		cfg: pc, shared: shared, lanes: make(chan *lane, pc.Lanes), closing: make(chan struct{}),
-		newLane: func() (*lane, error) { return newLane(cfg, role) },
+		newLane: func() (*lane, error) { return newLane(newClient) },
 	}
 	for range pc.Lanes {
 		p.lanes <- nil // made when first used

@@ -78,6 +78,7 @@ func (w *worker) status() PartitionStatus {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	st := w.state
+	st.State = cmp.Or(st.State, StateRunning) // assigned a moment ago
 	st.Group, st.Topic, st.Partition = w.s.sc.Group, w.at.topic, w.at.partition
 	st.Position, st.Committed, st.HighWatermark = w.acked, w.committed, w.highWatermark
 	st.Lag = -1

@@ -91,6 +91,7 @@ func NewSubscriber(cfg Config, sc SubscriberConfig) (*Subscriber, error) {
 		kgo.RebalanceTimeout(cfg.RebalanceTimeout),
 		kgo.DisableAutoCommit(),
 		kgo.FetchMaxWait(cfg.FetchMaxWait),
+		kgo.MaxDecompressBatchBytes(maxInflatedBatch),
 		// An offset that does not lie in the log is an error, never a jump.
 		kgo.ConsumeStartOffset(startOffset(sc.StartFrom)),
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),

@@ -72,6 +72,7 @@ func NewTail(ctx context.Context, cfg Config, tc TailConfig) (*Tail, error) {
 		kgo.ConsumePartitions(exact),
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
 		kgo.FetchMaxWait(cfg.FetchMaxWait),
+		kgo.MaxDecompressBatchBytes(maxInflatedBatch),
 	)
 	if err != nil {
 		return nil, err

@@ -23,7 +23,7 @@ var (
 )
 
 func testCommitAfterAck(t *testing.T, b *bench) {
-	b.create(1, nil)
+	b.create(1)
 	b.publish(3, "a")
 	sub := b.subscriber(nil)
 	ch := b.subscribe(sub)
@@ -49,7 +49,7 @@ func testCommitAfterAck(t *testing.T, b *bench) {
 }
 
 func testNackStallsItsPartition(t *testing.T, b *bench) {
-	b.create(3, nil)
+	b.create(3)
 	keys := b.keysOf(3)
 	b.publish(50, keys...)
 	sub := b.subscriber(nil)
@@ -83,7 +83,7 @@ func testNackStallsItsPartition(t *testing.T, b *bench) {
 }
 
 func testRetryNow(t *testing.T, b *bench) {
-	b.create(1, nil)
+	b.create(1)
 	b.publish(1, "a")
 	sub := b.subscriber(func(sc *kafka.SubscriberConfig) { sc.BackoffInitial, sc.BackoffMax = patience, 2*patience })
 	ch := b.subscribe(sub)
@@ -97,7 +97,7 @@ func testRetryNow(t *testing.T, b *bench) {
 }
 
 func testAnyBytes(t *testing.T, b *bench) {
-	b.create(1, nil)
+	b.create(1)
 	many := make([]topics.Header, 10_000)
 	for i := range many {
 		many[i] = topics.Header{Key: fmt.Sprintf("h%d", i%100), Value: fmt.Appendf(nil, "%d", i)}
@@ -133,7 +133,7 @@ func testAnyBytes(t *testing.T, b *bench) {
 }
 
 func testLargeRecords(t *testing.T, b *bench) {
-	b.create(1, nil)
+	b.create(1)
 	large := make([]byte, 1<<20-1024)
 	recs := []topics.Record{
 		{Key: []byte("a"), Value: []byte("1")},
@@ -169,7 +169,7 @@ func testLargeRecords(t *testing.T, b *bench) {
 }
 
 func testBatches(t *testing.T, b *bench) {
-	b.create(4, nil)
+	b.create(4)
 	keys := b.keysOf(4)
 	b.publish(300, keys...)
 	sub := b.subscriber(func(sc *kafka.SubscriberConfig) { sc.BatchSize = 64 })
@@ -197,7 +197,7 @@ func testBatches(t *testing.T, b *bench) {
 }
 
 func testPrefetchIsBounded(t *testing.T, b *bench) {
-	b.create(2, nil)
+	b.create(2)
 	keys := b.keysOf(2)
 	var recs []topics.Record
 	noise := rand.NewChaCha8([32]byte{1})
@@ -231,7 +231,7 @@ func testPrefetchIsBounded(t *testing.T, b *bench) {
 }
 
 func testForms(t *testing.T, b *bench) {
-	b.create(1, nil)
+	b.create(1)
 	ch := b.subscribe(b.subscriber(nil))
 	plain := message.NewMessage("an id", []byte("plain"))
 	plain.Metadata.Set(kafka.MetadataPartitionKey, "the key")
@@ -267,7 +267,7 @@ func testForms(t *testing.T, b *bench) {
 }
 
 func testTail(t *testing.T, b *bench) {
-	b.create(2, nil)
+	b.create(2)
 	keys := b.keysOf(2)
 	from, err := b.admin.EndOffsets(b.ctx(), b.topic)
 	require.NoError(t, err)

@@ -119,9 +119,9 @@ func (b *bench) ctx() context.Context {
 	return ctx
 }
 
-func (b *bench) create(partitions int32, configs map[string]string) {
+func (b *bench) create(partitions int32) {
 	b.t.Helper()
-	reports, err := b.admin.EnsureTopics(b.ctx(), []kafka.TopicConfig{{Name: b.topic, Partitions: partitions, ReplicationFactor: 1, Configs: configs}})
+	reports, err := b.admin.EnsureTopics(b.ctx(), []kafka.TopicConfig{{Name: b.topic, Partitions: partitions, ReplicationFactor: 1}})
 	require.NoError(b.t, err)
 	require.Equal(b.t, kafka.TopicCreated, reports[0].Outcome)
 }

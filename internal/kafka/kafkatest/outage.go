@@ -24,18 +24,16 @@ import (
 const tick = 5 * time.Millisecond
 
 func testOutOfRange(t *testing.T, b *bench) {
-	b.create(2, nil)
+	b.create(2)
 	keys := b.keysOf(2)
 	b.publish(10, keys...)
 	ends, err := b.admin.EndOffsets(b.ctx(), b.topic)
 	require.NoError(t, err)
 	sub := b.subscriber(nil)
 	ch := b.subscribe(sub)
-	var stuck *message.Message
-	for stuck == nil { // partition 0 has got past its first record
+	for { // until partition 0 has got past its first record
 		msg := receive(t, ch)
 		if d := delivery.FromMessage(msg); d.Partition == 0 && d.First().Offset == 1 {
-			stuck = msg
 			break
 		}
 		msg.Ack()
@@ -73,7 +71,7 @@ func testOutOfRange(t *testing.T, b *bench) {
 }
 
 func testSeekPastPoison(t *testing.T, b *bench) {
-	b.create(1, nil)
+	b.create(1)
 	b.publish(5, "a")
 	sub := b.subscriber(func(sc *kafka.SubscriberConfig) { sc.BackoffInitial, sc.BackoffMax = patience, 2*patience })
 	ch := b.subscribe(sub)
@@ -102,7 +100,7 @@ func testSeekPastPoison(t *testing.T, b *bench) {
 
 func testConsumerSurvivesRestart(t *testing.T, b *bench) {
 	const total, publishers = 4000, 20
-	b.create(4, nil)
+	b.create(4)
 	sub := b.subscriber(nil)
 	seen := newLog()
 	done := consume(b.subscribe(sub), func(d *delivery.Delivery, _ *message.Message) bool {
@@ -116,7 +114,7 @@ func testConsumerSurvivesRestart(t *testing.T, b *bench) {
 		publishing.Go(func() {
 			for i := range total / publishers {
 				msg := message.NewMessage(fmt.Sprintf("%d-%d", p, i), fmt.Appendf(nil, "%d-%d", p, i))
-				for b.pub.Publish(b.topic, msg) != nil { //nolint:revive // publish until it succeeds
+				for b.pub.Publish(b.topic, msg) != nil {
 				}
 				if published.Add(1) == total/3 {
 					close(third)
@@ -146,7 +144,7 @@ func testConsumerSurvivesRestart(t *testing.T, b *bench) {
 // records per key, sent again until they succeed, while the broker dies.
 func testOrderSurvivesRestart(t *testing.T, b *bench) {
 	const keys, rounds = 40, 60
-	b.create(4, nil)
+	b.create(4)
 	sub := b.subscriber(func(sc *kafka.SubscriberConfig) { sc.BatchSize = 100 })
 	seen := newLog()
 	done := consume(b.subscribe(sub), func(d *delivery.Delivery, _ *message.Message) bool {

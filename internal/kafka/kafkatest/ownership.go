@@ -23,7 +23,7 @@ import (
 // member that nacks for ever keeps its partition after the group took it away.
 func testRebalanceUnderPoison(t *testing.T, b *bench) {
 	const partitions = 4
-	b.create(partitions, nil)
+	b.create(partitions)
 	keys := b.keysOf(partitions)
 	b.publish(1, keys...)
 	poisonous := func(msg *message.Message) bool { return string(msg.Payload) == keys[0]+"-0" }
@@ -53,7 +53,7 @@ func testRebalanceUnderPoison(t *testing.T, b *bench) {
 			owners[st.Partition]++
 		}
 		require.Len(t, owners, partitions, "partitions without an owner")
-		requireNoZombie(t, seen, a, other, who)
+		requireNoZombie(t, seen, other, who)
 		// The neighbours move.
 		before, _ := seen.snapshot()
 		b.publish(5, keys[1:]...)
@@ -83,7 +83,7 @@ func testRebalanceUnderPoison(t *testing.T, b *bench) {
 
 // requireNoZombie fails if a partition is handed out by a member that does not
 // own it: it watches a hundred redeliveries of the poisoned one.
-func requireNoZombie(t *testing.T, seen *log, a, other *kafka.Subscriber, who string) {
+func requireNoZombie(t *testing.T, seen *log, other *kafka.Subscriber, who string) {
 	t.Helper()
 	owner, loser := "a", who
 	for _, st := range other.Status() {
@@ -106,7 +106,7 @@ func requireNoZombie(t *testing.T, seen *log, a, other *kafka.Subscriber, who st
 // no longer. Then its context ends, its ack counts for nothing, and the next
 // owner gets the record again.
 func testHangingHandlerLosesPartition(t *testing.T, b *bench) {
-	b.create(2, nil)
+	b.create(2)
 	keys := b.keysOf(2)
 	short := func(sc *kafka.SubscriberConfig) { sc.DrainTimeout = 20 * tick }
 	a := b.subscriber(short)
@@ -134,7 +134,7 @@ func testHangingHandlerLosesPartition(t *testing.T, b *bench) {
 
 func testMembersComeAndGo(t *testing.T, b *bench) {
 	const partitions, total = 6, 1500
-	b.create(partitions, nil)
+	b.create(partitions)
 	seen := newLog()
 	active := newOwnership(t)
 	handle := func(who string) func(*delivery.Delivery, *message.Message) bool {
@@ -210,7 +210,7 @@ func distinct(entries []entry) int {
 }
 
 func testShutdownWaits(t *testing.T, b *bench) {
-	b.create(1, nil)
+	b.create(1)
 	b.publish(2, "a")
 	sub := b.subscriber(func(sc *kafka.SubscriberConfig) { sc.DrainTimeout = 5 * time.Second })
 	ch := b.subscribe(sub)
@@ -241,7 +241,7 @@ func testShutdownWaits(t *testing.T, b *bench) {
 }
 
 func testShutdownGivesUp(t *testing.T, b *bench) {
-	b.create(1, nil)
+	b.create(1)
 	b.publish(2, "a")
 	sub := b.subscriber(func(sc *kafka.SubscriberConfig) { sc.DrainTimeout = 50 * tick })
 	msg := receive(t, b.subscribe(sub))
@@ -255,7 +255,7 @@ func testShutdownGivesUp(t *testing.T, b *bench) {
 }
 
 func testHooksDecide(t *testing.T, b *bench) {
-	b.create(2, nil)
+	b.create(2)
 	keys := b.keysOf(2)
 	b.publish(10, keys...)
 	ends, err := b.admin.EndOffsets(b.ctx(), b.topic)
@@ -292,17 +292,17 @@ func testHooksDecide(t *testing.T, b *bench) {
 		if _, ok := first[d.Partition]; !ok {
 			first[d.Partition] = d.First().Offset
 		}
-		require.EqualValues(t, map[int32]int64{0: 101, 1: 200}[d.Partition], d.Epoch)
+		require.Equal(t, map[int32]int64{0: 101, 1: 200}[d.Partition], d.Epoch)
 		msg.Ack()
 	}
 	require.Equal(t, map[int32]int64{0: start, 1: 0}, first)
 	require.NoError(t, sub.Close())
 	require.ElementsMatch(t, []call{{0, 101, false}, {1, 200, false}}, []call{<-revoked, <-revoked})
-	require.EqualValues(t, ends[b.topic][0], b.offset(0))
+	require.Equal(t, ends[b.topic][0], b.offset(0))
 }
 
 func testFailingHook(t *testing.T, b *bench) {
-	b.create(2, nil)
+	b.create(2)
 	keys := b.keysOf(2)
 	b.publish(3, keys...)
 	ends, err := b.admin.EndOffsets(b.ctx(), b.topic)
@@ -335,9 +335,9 @@ func testFailingHook(t *testing.T, b *bench) {
 }
 
 func testUnsubscribe(t *testing.T, b *bench) {
-	b.create(1, nil)
+	b.create(1)
 	neighbour := newBench(t, b.broker)
-	neighbour.create(1, nil)
+	neighbour.create(1)
 	b.publish(20, "a")
 	sub := b.subscriber(nil)
 	stays, err := sub.Subscribe(context.Background(), neighbour.topic)

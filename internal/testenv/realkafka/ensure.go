@@ -147,8 +147,8 @@ func lockFile(ctx context.Context, path string) (unlock func(), err error) {
 	case err = <-locked:
 	case <-ctx.Done():
 		go func() { // the lock is given back when it comes at last
-			_ = <-locked
-			_ = file.Close()
+			err := <-locked
+			_ = errors.Join(err, file.Close())
 		}()
 		return nil, ctx.Err()
 	}
