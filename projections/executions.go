@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/millrace/millrace/pipeline"
 	"github.com/millrace/millrace/topics"
@@ -14,6 +15,10 @@ import (
 // ExecutionsName is the name of the consumer that builds execution_views, and so
 // of its consumer group. Changing it builds the table again from the start.
 const ExecutionsName = "executions-view"
+
+// executionsGather: lists may be this much behind while there is much to do. Get by
+// id reads the write model, which never is.
+const executionsGather = 50 * time.Millisecond
 
 // Executions returns the consumer that builds execution_views from
 // execution_events.
@@ -27,6 +32,7 @@ func Executions() pipeline.Consumer {
 		}),
 		GuardedByState: true,
 		BatchSize:      500,
+		Gather:         executionsGather,
 	}
 }
 

@@ -9,6 +9,7 @@ package recorder
 
 import (
 	"context"
+	"time"
 
 	"github.com/millrace/millrace/internal/eventlog"
 	"github.com/millrace/millrace/pipeline"
@@ -18,6 +19,10 @@ import (
 // Name is the name of the consumer, and so of its consumer group. Changing it
 // makes the recorder read the topic again from the start.
 const Name = "recorder"
+
+// gather: whoever watches live reads the topic, not the log, so the log may be
+// this much behind while there is much to do.
+const gather = 100 * time.Millisecond
 
 // New returns the consumer that records execution_events.
 func New() pipeline.Consumer {
@@ -30,5 +35,6 @@ func New() pipeline.Consumer {
 		GuardedByState: true,
 		Replay:         false,
 		BatchSize:      500,
+		Gather:         gather,
 	}
 }

@@ -61,7 +61,8 @@ func recordFromMessage(topic string, msg *message.Message) topics.Record {
 // unchanged keeps its raw headers, a changed one is replaced, a new one is
 // appended. New names come in alphabetical order, since a map has none.
 func overlay(headers []topics.Header, metadata message.Metadata) []topics.Header {
-	result := slices.Clone(headers)
+	result := make([]topics.Header, len(headers), len(headers)+len(metadata))
+	copy(result, headers)
 	was := textView(headers)
 	names := make([]string, 0, len(metadata))
 	for name := range metadata {
@@ -71,7 +72,9 @@ func overlay(headers []topics.Header, metadata message.Metadata) []topics.Header
 	}
 	slices.Sort(names)
 	for _, name := range names {
-		result = slices.DeleteFunc(result, func(h topics.Header) bool { return h.Key == name })
+		if _, replaced := was[name]; replaced {
+			result = slices.DeleteFunc(result, func(h topics.Header) bool { return h.Key == name })
+		}
 		result = append(result, topics.Header{Key: name, Value: []byte(metadata[name])})
 	}
 	return result

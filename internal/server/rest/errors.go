@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"time"
 
@@ -51,7 +52,11 @@ func (a *API) problem(ctx context.Context, err error) *problem.Problem {
 	p := a.classify(ctx, err)
 	p.Instance = problem.InstanceOf(ctx)
 	if p.Status >= http.StatusInternalServerError {
-		a.deps.Logger.ErrorContext(ctx, "request failed", "code", p.Code, "request_id", problem.RequestID(ctx), "error", err)
+		level := slog.LevelWarn // something that the server needs is away: others report that too
+		if p.Status == http.StatusInternalServerError {
+			level = slog.LevelError
+		}
+		a.deps.Logger.Log(ctx, level, "request failed", "code", p.Code, "request_id", problem.RequestID(ctx), "error", err)
 	}
 	return p
 }

@@ -26,23 +26,22 @@ func NewBrokerTopics(broker TopicLister, naming topics.Naming) BrokerTopics {
 
 // List implements Topics. A topic that does not exist yet has no partitions.
 func (t BrokerTopics) List(ctx context.Context) ([]Topic, error) {
-	table := topics.Table()
-	names := make([]string, len(table))
-	for i, spec := range table {
-		names[i] = t.naming.Physical(spec.Topic)
-	}
-	found, err := t.broker.ListTopics(ctx, names...)
+	// All topics, because a broker answers a question for one that does not exist
+	// with an error for the whole.
+	found, err := t.broker.ListTopics(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("list topics: %w", err)
 	}
 	partitions := make(map[string]int32, len(found))
 	for _, f := range found {
-		partitions[f.Name] = int32(f.Partitions) //nolint:gosec // a broker has fewer
+		partitions[f.Name] = int32(f.Partitions)
 	}
+	table := topics.Table()
 	out := make([]Topic, len(table))
 	for i, spec := range table {
+		name := t.naming.Physical(spec.Topic)
 		out[i] = Topic{
-			Topic: string(spec.Topic), Name: names[i], Partitions: partitions[names[i]],
+			Topic: string(spec.Topic), Name: name, Partitions: partitions[name],
 			Retention: topics.Duration(spec.Retention), Key: spec.Key, Purpose: spec.Purpose,
 		}
 	}

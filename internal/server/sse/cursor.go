@@ -28,7 +28,7 @@ func (p Position) text() string {
 	b = append(b, topicCursor)
 	b = binary.AppendUvarint(b, uint64(len(p)))
 	for _, offset := range p {
-		b = binary.AppendUvarint(b, uint64(max(offset, 0))) //nolint:gosec // not negative
+		b = binary.AppendUvarint(b, uint64(max(offset, 0)))
 	}
 	return base64.RawURLEncoding.EncodeToString(b)
 }
@@ -56,7 +56,7 @@ func parsePosition(s string) (Position, error) {
 }
 
 func sequenceText(sequence int64) string {
-	b := binary.AppendUvarint([]byte{executionCursor}, uint64(max(sequence, 0))) //nolint:gosec // not negative
+	b := binary.AppendUvarint([]byte{executionCursor}, uint64(max(sequence, 0)))
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 

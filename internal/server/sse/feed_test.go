@@ -212,7 +212,7 @@ func TestStreamsEndWithTheServer(t *testing.T) {
 		_, err := client.next()
 		assert.ErrorIs(t, err, io.EOF)
 	}
-	require.ErrorIs(t, b.streams.Events(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil), Filter{}), ErrClosing)
+	require.ErrorIs(t, b.streams.Events(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil), Filter{}), ErrClosing)
 }
 
 func TestTheTopicIsReadOnlyWhileSomebodyListens(t *testing.T) {

@@ -96,7 +96,7 @@ func (h *Hub) Run(ctx context.Context) error {
 		opened, err := h.session(ctx)
 		switch {
 		case ctx.Err() != nil:
-			return nil
+			return nil //nolint:nilerr // the end was asked for; the error is its echo
 		case err == nil:
 			backoff = backoffFirst
 			continue

@@ -62,7 +62,7 @@ func (l *KafkaLog) Open(ctx context.Context, from Position) (Tail, error) {
 	if from != nil {
 		offsets := make(map[int32]int64, len(from))
 		for i, offset := range from {
-			offsets[int32(i)] = offset //nolint:gosec // at most maxPartitions
+			offsets[int32(i)] = offset
 		}
 		tc.Offsets = kafka.Offsets{l.topic: offsets}
 	}

@@ -269,7 +269,7 @@ func (b *bench) connect(path, lastID string) *stream {
 	if lastID != "" {
 		req.Header.Set("Last-Event-ID", lastID)
 	}
-	resp, err := b.client.Do(req)
+	resp, err := b.client.Do(req) //nolint:bodyclose // stream.close does
 	require.NoError(b.t, err)
 	require.Equal(b.t, 200, resp.StatusCode)
 	require.Equal(b.t, "text/event-stream", resp.Header.Get("Content-Type"))
