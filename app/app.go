@@ -102,7 +102,10 @@ func run(ctx context.Context, cfg configs.Config, servers *servers, o *options) 
 		// The root is what a constructor said, without the path that led to it.
 		return errors.Join(fmt.Errorf("assemble: %w", dig.RootCause(err)), conns.abandon())
 	}
-	startCtx, cancel := context.WithTimeout(ctx, startTimeout)
+	// Not the caller's context: when that ends, fx returns at once and leaves the
+	// hooks that are running to themselves, so that what they start is never
+	// stopped. Starting is short; a stop that was asked for meanwhile comes after it.
+	startCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), startTimeout)
 	err = program.Start(startCtx)
 	cancel()
 	if err != nil {
@@ -110,7 +113,7 @@ func run(ctx context.Context, cfg configs.Config, servers *servers, o *options) 
 		defer cancel()
 		return errors.Join(fmt.Errorf("start: %w", err), program.Stop(stopCtx))
 	}
-	if o.ready != nil {
+	if o.ready != nil && ctx.Err() == nil {
 		o.ready(Running{
 			URL: address.api, AdminURL: address.admin, Brokers: cfg.Kafka.Brokers, DataDir: cfg.DataDir,
 		})

@@ -3,7 +3,6 @@ package app
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"path/filepath"
 	"time"
@@ -38,7 +37,7 @@ func startServers(ctx context.Context, cfg *configs.Config, log *slog.Logger) (*
 			ListenSetting: "embedded.broker.listen (--kafka-listen)", Log: log,
 		})
 		if err != nil {
-			return nil, fmt.Errorf("start the embedded broker: %w", err)
+			return nil, err
 		}
 		s.broker = broker
 		cfg.Kafka.Brokers = broker.Addrs()
@@ -52,7 +51,7 @@ func startServers(ctx context.Context, cfg *configs.Config, log *slog.Logger) (*
 			},
 		})
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("start the embedded PostgreSQL: %w", err), s.stop(ctx))
+			return nil, errors.Join(err, s.stop(ctx))
 		}
 		s.postgres = pg
 		cfg.Postgres.DSN = secret.New(pg.DSN())

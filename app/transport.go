@@ -83,7 +83,7 @@ func subscribe(p routerParams, sub pipeline.Subscription) (message.Subscriber, e
 		from = kafka.StartLatest
 	}
 	cfg := kafka.SubscriberConfig{
-		Group: sub.Group, BatchSize: sub.BatchSize, StartFrom: from, Registerer: p.Registry, Logger: p.Log,
+		Group: sub.Group, BatchSize: sub.BatchSize, Gather: sub.Gather, StartFrom: from, Registerer: p.Registry, Logger: p.Log,
 		Hooks: kafka.Hooks{Assigned: sub.Assigned},
 	}
 	if released := sub.Released; released != nil {

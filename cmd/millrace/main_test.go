@@ -23,8 +23,17 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
+// asCommandEnv makes the test binary be the command, with the value as its
+// arguments, for tests that need a process of its own.
+const asCommandEnv = "MILLRACETEST_AS_COMMAND"
+
 func TestMain(m *testing.M) {
 	process.MaybeRunShim()
+	if line, ok := os.LookupEnv(asCommandEnv); ok {
+		_ = os.Unsetenv(asCommandEnv)
+		os.Args = append(os.Args[:1], strings.Fields(line)...)
+		os.Exit(start())
+	}
 	testenv.Run(m)
 }
 

@@ -22,6 +22,10 @@ type surroundings struct {
 	environ                  []string
 	outTerminal, errTerminal bool
 	now                      func() time.Time
+	// program is how this program was called; empty stands for "millrace".
+	program string
+	// width is that of the terminal on stdout, in characters; 0 when there is none.
+	width int
 }
 
 // cli is the state that all commands share.
@@ -88,7 +92,7 @@ func (c *cli) root() *cobra.Command {
 	root.CompletionOptions.DisableDefaultCmd = true
 	_ = root.RegisterFlagCompletionFunc("output", fixed(outputs())) // the flag exists
 	root.AddCommand(
-		c.upCommand(), c.serveCommand(), c.migrateCommand(),
+		c.upCommand(), c.stopCommand(), c.cleanCommand(), c.readyCommand(), c.serveCommand(), c.migrateCommand(),
 		c.submitCommand(), c.executionsCommand(), c.topicsCommand(),
 		c.configCommand(), c.doctorCommand(), c.tokenCommand(), c.versionCommand(), c.completionCommand(),
 	)

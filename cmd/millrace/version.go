@@ -1,16 +1,17 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"runtime"
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"github.com/millrace/millrace/internal/build"
 )
 
-// build says what this binary was made from.
-type build struct {
+// buildInfo says what this binary was made from.
+type buildInfo struct {
 	Version  string `json:"version"`
 	Commit   string `json:"commit,omitempty"`
 	Time     string `json:"time,omitempty"`
@@ -20,13 +21,12 @@ type build struct {
 }
 
 // readBuild asks the binary itself: the Go tool writes there what it built.
-func readBuild() build {
-	b := build{Version: "(devel)", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+func readBuild() buildInfo {
+	b := buildInfo{Version: build.Version(), Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return b
 	}
-	b.Version = cmp.Or(info.Main.Version, b.Version)
 	for _, s := range info.Settings {
 		switch s.Key {
 		case "vcs.revision":

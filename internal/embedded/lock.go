@@ -63,6 +63,7 @@ func CheckFree(dir string) error {
 	case err != nil:
 		return fmt.Errorf("check data directory %s: %w", dir, err)
 	}
+	defer func() { _ = unlock(file) }() // see release
 	if pids := workersOf(layout(dir)); len(pids) > 0 {
 		return fmt.Errorf("%w: the PostgreSQL of an earlier run, process %d, still works on %s", ErrInUse, pids[0], dir)
 	}
@@ -100,5 +101,11 @@ func lockHolder(file *os.File) string {
 	return fmt.Sprintf("process %d", pid)
 }
 
-// release gives the lock back. Closing the file is what releases it.
-func (l *dirLock) release() error { return l.file.Close() }
+// release gives the lock back. Closing the file would do that too, but for a
+// moment later when another goroutine is starting a program: between fork and exec
+// the child has a handle of its own on the lock.
+func (l *dirLock) release() error {
+	return errors.Join(unlock(l.file), l.file.Close())
+}
+
+func unlock(file *os.File) error { return unix.Flock(int(file.Fd()), unix.LOCK_UN) }

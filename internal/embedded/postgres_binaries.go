@@ -54,6 +54,8 @@ func (pg *Postgres) findBinaries(ctx context.Context) (binaries, error) {
 	for _, dir := range pg.binaryDirs() {
 		bin, err := probe(ctx, pg.user, dir)
 		switch {
+		case ctx.Err() != nil: // says nothing about the programs, and is no reason to fetch others
+			return binaries{}, ctx.Err()
 		case err != nil && pg.cfg.BinDir != "":
 			return binaries{}, fmt.Errorf("server programs in %s: %w", dir, err)
 		case err != nil:

@@ -356,6 +356,19 @@ func TestPostgresNeedsADirectoryAndPrograms(t *testing.T) {
 	assert.NoDirExists(t, filepath.Join(dir, "pg", "cluster"))
 }
 
+// A start that is called off finds no programs, and must not fetch any for that.
+func TestPostgresFetchesNothingForAStartThatWasCalledOff(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	cache := t.TempDir()
+	_, err := embedded.StartPostgres(ctx, embedded.PostgresConfig{DataDir: filepath.Join(openDir(t), "pg"), FetchCache: cache})
+	require.ErrorIs(t, err, context.Canceled)
+	entries, err := os.ReadDir(cache)
+	require.NoError(t, err)
+	assert.Empty(t, entries)
+}
+
 func TestPostgresDSNOfADirectoryWithoutServer(t *testing.T) {
 	t.Parallel()
 	_, err := embedded.PostgresDSN(t.TempDir())

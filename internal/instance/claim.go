@@ -129,7 +129,7 @@ func (c *Claim) Release() error {
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
-	return errors.Join(err, c.file.Close())
+	return errors.Join(err, unlock(c.file), c.file.Close())
 }
 
 // Find returns the process that has claimed dir, and whether there is one. The
@@ -162,7 +162,7 @@ func look(path string) (holder Holder, known, held bool, err error) {
 	defer file.Close()
 	switch err := flock(file, unix.LOCK_SH); {
 	case err == nil:
-		return Holder{}, false, false, nil // left behind
+		return Holder{}, false, false, unlock(file) // left behind
 	case !errors.Is(err, unix.EWOULDBLOCK):
 		return Holder{}, false, false, err
 	}
@@ -225,6 +225,11 @@ func flock(file *os.File, how int) error {
 		}
 	}
 }
+
+// unlock releases the lock at once. Closing the file does that as well, but not
+// while another goroutine starts a program: between fork and exec the child has a
+// handle of its own on the lock.
+func unlock(file *os.File) error { return unix.Flock(int(file.Fd()), unix.LOCK_UN) }
 
 // isAt says whether path still names the file.
 func isAt(file *os.File, path string) bool {
