@@ -29,16 +29,6 @@ import (
 
 func TestMain(m *testing.M) { testenv.Run(m) }
 
-func migrate(ctx context.Context, dsn string) error {
-	pool, err := postgres.Open(ctx, postgres.Config{DSN: secret.New(dsn)})
-	if err != nil {
-		return err
-	}
-	defer pool.Close()
-	_, err = postgres.Migrate(ctx, pool)
-	return err
-}
-
 // signals are wake-ups within the test.
 type signals struct {
 	mu   sync.Mutex
@@ -73,7 +63,7 @@ type bench struct {
 
 func setup(t *testing.T) *bench {
 	t.Helper()
-	dsn := testenv.Database(t, migrate)
+	dsn := testenv.Database(t, postgres.MigrateDSN)
 	pool, err := postgres.Open(t.Context(), postgres.Config{DSN: secret.New(dsn)})
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)

@@ -19,19 +19,9 @@ import (
 
 func TestMain(m *testing.M) { testenv.Run(m) }
 
-func migrate(ctx context.Context, dsn string) error {
-	pool, err := postgres.Open(ctx, postgres.Config{DSN: secret.New(dsn)})
-	if err != nil {
-		return err
-	}
-	defer pool.Close()
-	_, err = postgres.Migrate(ctx, pool)
-	return err
-}
-
 func database(t testing.TB) *pgxpool.Pool {
 	t.Helper()
-	pool, err := postgres.Open(t.Context(), postgres.Config{DSN: secret.New(testenv.Database(t, migrate))})
+	pool, err := postgres.Open(t.Context(), postgres.Config{DSN: secret.New(testenv.Database(t, postgres.MigrateDSN))})
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
 	return pool

@@ -22,6 +22,10 @@ import (
 // reads the task topics again from the start.
 const ConsumerName = "worker"
 
+// lookInterval is how often a worker that has no reason to expect waiting work
+// looks for it when slots become free.
+const lookInterval = 100 * time.Millisecond
+
 // Store is what a worker needs of the executions; *store.Store implements it.
 type Store interface {
 	Claim(ctx context.Context, c store.Claim) ([]*execution.Execution, error)
@@ -54,7 +58,10 @@ type Worker struct {
 	stopping bool
 	free     int
 	// missed is set when a record found no free slot.
-	missed   bool
+	missed bool
+	// looked is when waiting work was last looked for, found whether there was any.
+	looked   time.Time
+	found    bool
 	attempts map[store.Ref]*attempt
 	// running counts claims under way and attempts.
 	running sync.WaitGroup
@@ -231,17 +238,40 @@ func (w *Worker) stopAttempts(cause error) {
 func (w *Worker) poll(ctx, loops context.Context) {
 	ticker := time.NewTicker(w.cfg.PollInterval)
 	defer ticker.Stop()
+	var later <-chan time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-w.freed:
+			if wait := w.mayPutOff(time.Now()); wait > 0 {
+				if later == nil {
+					later = time.After(wait)
+				}
+				continue
+			}
+		case <-later:
 		case <-ticker.C:
 		}
+		later = nil
 		if err := w.claimWaiting(loops); err != nil && ctx.Err() == nil {
 			w.log.WarnContext(ctx, "claim of waiting work did not succeed, it will be repeated", "error", err)
 		}
 	}
+}
+
+// mayPutOff says how long a look for waiting work may be put off, after slots have
+// become free: not at all while there was some the last time or a record has found
+// no room here since. Else only records that found no room elsewhere wait, and to
+// look for these after each attempt would cost a transaction per attempt, during
+// which no record could be taken.
+func (w *Worker) mayPutOff(now time.Time) time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.found || w.missed {
+		return 0
+	}
+	return lookInterval - now.Sub(w.looked)
 }
 
 // claimWaiting claims waiting executions into the free slots.
@@ -255,7 +285,7 @@ func (w *Worker) claimWaiting(ctx context.Context) error {
 	w.running.Add(1)
 	defer w.running.Done()
 	w.free = 0 // all of them, until it is known what the claim brought
-	w.missed = false
+	w.missed, w.looked = false, time.Now()
 	w.mu.Unlock()
 
 	sent := time.Now()
@@ -265,6 +295,7 @@ func (w *Worker) claimWaiting(ctx context.Context) error {
 	}
 	w.mu.Lock()
 	w.free += room
+	w.found = err == nil && len(claimed) > 0
 	again := w.missed && w.free > 0 // a record came by while all slots were held here
 	w.metrics.busy.Set(float64(w.cfg.Slots - w.free))
 	w.mu.Unlock()

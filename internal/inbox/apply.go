@@ -31,7 +31,7 @@ func (s *Store) Apply(ctx context.Context, w pipeline.Work) ([]pipeline.Verdict,
 }
 
 func applyIn(ctx context.Context, tx effectTx, w pipeline.Work) ([]pipeline.Verdict, error) {
-	verdicts, next, err := enter(ctx, tx, w)
+	verdicts, err := enter(ctx, tx, w)
 	if err != nil {
 		return nil, err
 	}
@@ -41,21 +41,10 @@ func applyIn(ctx context.Context, tx effectTx, w pipeline.Work) ([]pipeline.Verd
 	if err := fileLetters(ctx, tx, w, verdicts); err != nil {
 		return nil, pipeline.Infrastructure(fmt.Errorf("file dead letters: %w", err))
 	}
-	if w.Next <= next {
-		// All of it was settled before; what is left is to say so.
-		return verdicts, nil
-	}
-	tag, err := tx.Exec(ctx, movePosition, w.Partition.Group, uuid.UUID(w.Partition.TopicID), w.Partition.Partition, w.Next)
-	if err != nil {
-		return nil, pipeline.Infrastructure(fmt.Errorf("move position: %w", err))
-	}
-	if tag.RowsAffected() != 1 {
-		return nil, fmt.Errorf("move position: the row is gone: %w", pipeline.ErrFenced)
-	}
 	return verdicts, nil
 }
 
-// FOR NO KEY UPDATE is the lock that the UPDATE at the end takes anyway.
+// FOR NO KEY UPDATE is the lock that movePosition takes anyway.
 const lockPosition = `
 SELECT next_offset, owner_epoch FROM consumer_offsets
 WHERE consumer_group = $1 AND topic_id = $2 AND partition = $3
@@ -75,13 +64,17 @@ ORDER BY e.n
 ON CONFLICT DO NOTHING
 RETURNING source, event_id, session`
 
+// The position never moves backwards: where all of the work was settled before,
+// this changes nothing. Under a foreign epoch the transaction is rolled back
+// anyway, so the test of it here is the second line.
 const movePosition = `
 UPDATE consumer_offsets SET next_offset = $4, updated_at = now()
-WHERE consumer_group = $1 AND topic_id = $2 AND partition = $3`
+WHERE consumer_group = $1 AND topic_id = $2 AND partition = $3 AND owner_epoch = $5 AND next_offset < $4`
 
-// enter locks the position, checks the epoch, and finds out what is fresh, in one
-// round trip. It returns the verdicts and the position as it stands.
-func enter(ctx context.Context, tx pgx.Tx, w pipeline.Work) ([]pipeline.Verdict, int64, error) {
+// enter locks the position, checks the epoch, finds out what is fresh, and moves
+// the position, in one round trip. That the position is moved before the effect is
+// known makes no difference: both are seen by nobody before the commit.
+func enter(ctx context.Context, tx pgx.Tx, w pipeline.Work) ([]pipeline.Verdict, error) {
 	group, topicID, partition := w.Partition.Group, uuid.UUID(w.Partition.TopicID), w.Partition.Partition
 	batch := &pgx.Batch{}
 	batch.Queue(lockPosition, group, topicID, partition)
@@ -90,13 +83,14 @@ func enter(ctx context.Context, tx pgx.Tx, w pipeline.Work) ([]pipeline.Verdict,
 		batch.Queue(insertProcessed, group, topicID, partition, w.Consumer, w.Epoch,
 			keys.offsets, keys.sources, keys.ids, keys.sessions)
 	}
+	batch.Queue(movePosition, group, topicID, partition, w.Next, w.Epoch)
 	results := tx.SendBatch(ctx, batch)
 	next, err := readPosition(results, w.Epoch)
 	if err == nil && keys.any() {
 		err = keys.readFresh(results)
 	}
 	if err = errors.Join(err, results.Close()); err != nil {
-		return nil, 0, fmt.Errorf("enter inbox: %w", err)
+		return nil, fmt.Errorf("enter inbox: %w", err)
 	}
 	verdicts := make([]pipeline.Verdict, len(w.Entries))
 	for i, e := range w.Entries {
@@ -104,7 +98,7 @@ func enter(ctx context.Context, tx pgx.Tx, w pipeline.Work) ([]pipeline.Verdict,
 			verdicts[i] = pipeline.Repeated
 		}
 	}
-	return verdicts, next, nil
+	return verdicts, nil
 }
 
 func readPosition(results pgx.BatchResults, epoch int64) (int64, error) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.opentelemetry.io/otel/propagation"
 
@@ -133,20 +134,51 @@ type change struct {
 
 func (c *change) touch(e *execution.Execution) { c.executions = append(c.executions, e) }
 
-// save writes the change: rows and outbox.
+// save writes the change: rows and outbox, in one round trip.
 func (c *change) save(ctx context.Context, tx pgx.Tx) error {
 	if len(c.executions) == 0 {
 		return nil
 	}
-	if err := update(ctx, tx, c.executions); err != nil {
-		return fmt.Errorf("update executions: %w", err)
+	return inBatch(ctx, tx, func(b statements) error {
+		if err := update(ctx, b, c.executions); err != nil {
+			return fmt.Errorf("update executions: %w", err)
+		}
+		return c.publish(ctx, b)
+	})
+}
+
+// statements takes statements whose results nobody looks at: a transaction, or a
+// batch that will be sent in one.
+type statements interface {
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+}
+
+// queued gathers statements to be sent together. They run one after the other, as
+// if they had been sent one by one.
+type queued struct{ batch pgx.Batch }
+
+// Exec puts a statement into the batch. The tag is empty, the error nil: what
+// becomes of the statement shows when the batch is sent.
+func (q *queued) Exec(_ context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	q.batch.Queue(sql, args...)
+	return pgconn.CommandTag{}, nil
+}
+
+// inBatch sends the statements of fn in one round trip.
+func inBatch(ctx context.Context, tx pgx.Tx, fn func(b statements) error) error {
+	var q queued
+	if err := fn(&q); err != nil {
+		return err
 	}
-	return c.publish(ctx, tx)
+	if err := tx.SendBatch(ctx, &q.batch).Close(); err != nil {
+		return fmt.Errorf("write: %w", err)
+	}
+	return nil
 }
 
 // publish puts the recorded events into the outbox. It runs after the row locks
 // were taken: that makes the outbox's order the order of commit per execution.
-func (c *change) publish(ctx context.Context, tx pgx.Tx) error {
+func (c *change) publish(ctx context.Context, tx statements) error {
 	var batch entries
 	for _, e := range c.executions {
 		for _, r := range e.TakeEvents() {
@@ -189,7 +221,7 @@ func (b *entries) add(ctx context.Context, ev topics.Event, topic topics.Topic, 
 }
 
 // update writes the mutable columns of all executions in one statement.
-func update(ctx context.Context, tx pgx.Tx, executions []*execution.Execution) error {
+func update(ctx context.Context, tx statements, executions []*execution.Execution) error {
 	n := len(executions)
 	var (
 		ids, states, workers, cancels, results     = make([]string, n), make([]string, n), make([]*string, n), make([]*string, n), make([]*string, n)

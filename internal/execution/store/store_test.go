@@ -27,16 +27,6 @@ import (
 
 func TestMain(m *testing.M) { testenv.Run(m) }
 
-func migrate(ctx context.Context, dsn string) error {
-	pool, err := postgres.Open(ctx, postgres.Config{DSN: secret.New(dsn)})
-	if err != nil {
-		return err
-	}
-	defer pool.Close()
-	_, err = postgres.Migrate(ctx, pool)
-	return err
-}
-
 type noWaker struct{}
 
 func (noWaker) Wake(string) {}
@@ -50,7 +40,7 @@ type bench struct {
 
 func setup(t *testing.T, change ...func(*execution.Policy)) *bench {
 	t.Helper()
-	dsn := testenv.Database(t, migrate)
+	dsn := testenv.Database(t, postgres.MigrateDSN)
 	pool, err := postgres.Open(t.Context(), postgres.Config{DSN: secret.New(dsn)})
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)

@@ -117,10 +117,12 @@ func submit(ctx context.Context, tx pgx.Tx, valid []*submission, results []Submi
 		results[sub.index].Execution = e
 		change.touch(e)
 	}
-	if err := insert(ctx, tx, change.executions, seqs); err != nil {
-		return fmt.Errorf("insert executions: %w", err)
-	}
-	return change.publish(ctx, tx)
+	return inBatch(ctx, tx, func(b statements) error {
+		if err := insert(ctx, b, change.executions, seqs); err != nil {
+			return fmt.Errorf("insert executions: %w", err)
+		}
+		return change.publish(ctx, b)
+	})
 }
 
 // claimKeys stores the idempotency keys of the submissions and returns those
@@ -274,7 +276,7 @@ func drawConcurrencySeqs(ctx context.Context, tx pgx.Tx, fresh []*submission) ([
 }
 
 // insert writes new executions in one statement.
-func insert(ctx context.Context, tx pgx.Tx, executions []*execution.Execution, seqs []*int64) error {
+func insert(ctx context.Context, tx statements, executions []*execution.Execution, seqs []*int64) error {
 	n := len(executions)
 	ids, tenants, users, executors, classes := make([]string, n), make([]string, n), make([]string, n), make([]string, n), make([]string, n)
 	slots, keys, requests := make([]int, n), make([]*string, n), make([]string, n)

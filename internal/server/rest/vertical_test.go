@@ -33,16 +33,6 @@ import (
 	"github.com/millrace/millrace/topics"
 )
 
-func migrate(ctx context.Context, dsn string) error {
-	pool, err := postgres.Open(ctx, postgres.Config{DSN: secret.New(dsn)})
-	if err != nil {
-		return err
-	}
-	defer pool.Close()
-	_, err = postgres.Migrate(ctx, pool)
-	return err
-}
-
 // vertical is the API on the real write model, relay, broker and event log. Only
 // the coordinator and the workers are missing: the test is them.
 type vertical struct {
@@ -54,7 +44,7 @@ type vertical struct {
 
 func database(t testing.TB) *pgxpool.Pool {
 	t.Helper()
-	pool, err := postgres.Open(t.Context(), postgres.Config{DSN: secret.New(testenv.Database(t, migrate))})
+	pool, err := postgres.Open(t.Context(), postgres.Config{DSN: secret.New(testenv.Database(t, postgres.MigrateDSN))})
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
 	return pool
