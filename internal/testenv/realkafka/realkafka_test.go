@@ -182,5 +182,5 @@ func TestEnsureExplainsAMissingMaven(t *testing.T) {
 	t.Setenv("HOME", cache)
 	t.Setenv("PATH", t.TempDir())
 	_, err := realkafka.Ensure(t.Context(), "", nil)
-	require.ErrorContains(t, err, "Maven is needed")
+	require.ErrorContains(t, err, "find Maven, which is needed")
 }
