@@ -35,6 +35,11 @@ type Consumer struct {
 	// BatchSize is the largest number of records in one call of an OnBatchTx
 	// handler. Defaults to 256. Not allowed for On and OnTx.
 	BatchSize int
+	// Gather is how long after records came the next ones may wait for more: what
+	// gathers shares a transaction and a fetch. The first record after a quiet time
+	// is handed over at once, and so is a backlog. For OnBatchTx handlers that
+	// nobody waits for. Defaults to 0; at most MaxGather.
+	Gather time.Duration
 	// Timeout limits one attempt. Defaults to 30 s; negative means no limit.
 	Timeout time.Duration
 	// From is where a consumer that has no position yet starts. Defaults to
@@ -90,6 +95,8 @@ const (
 	BatchSizeDefault = 256
 	TimeoutDefault   = 30 * time.Second
 	maxBatchSize     = 10_000
+	// MaxGather is the longest Consumer.Gather.
+	MaxGather = time.Second
 )
 
 var validName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,99}$`)
@@ -128,6 +135,12 @@ func (c Consumer) Validate() error {
 	}
 	if c.BatchSize < 1 || c.BatchSize > maxBatchSize {
 		fail("batch size %d: want 1 to %d", c.BatchSize, maxBatchSize)
+	}
+	if c.Gather != 0 && c.Handle.kind != batchTx {
+		fail("gather %s: only OnBatchTx takes batches", c.Gather)
+	}
+	if c.Gather < 0 || c.Gather > MaxGather {
+		fail("gather %s: want 0 to %s", c.Gather, MaxGather)
 	}
 	if c.GuardedByState && c.Handle.kind == each {
 		fail("guarded by state: only OnTx and OnBatchTx keep an inbox")

@@ -3,6 +3,7 @@ package pipeline_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -39,6 +40,8 @@ func TestConsumerValidateNamesEveryMistake(t *testing.T) {
 		"topic is empty":                                {Name: "audit", Handle: on},
 		"handle is empty":                               {Name: "audit", Topic: "t"},
 		"only OnBatchTx takes batches":                  {Name: "audit", Topic: "t", Handle: on, BatchSize: 10},
+		"gather 1s: only OnBatchTx takes batches":       {Name: "audit", Topic: "t", Handle: on, Gather: time.Second},
+		"gather 1h0m0s: want 0 to 1s":                   {Name: "audit", Topic: "t", Handle: on, Gather: time.Hour},
 		"only OnTx and OnBatchTx keep an inbox":         {Name: "audit", Topic: "t", Handle: on, GuardedByState: true},
 		"is the topic that is read":                     {Name: "audit", Topic: topics.DeadLetters, Handle: on},
 		"max attempts -1":                               {Name: "audit", Topic: "t", Handle: on, Delivery: pipeline.Delivery{MaxAttempts: -1}},

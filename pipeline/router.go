@@ -28,6 +28,9 @@ type Subscription struct {
 	Topic string
 	// BatchSize is the largest number of records in one delivery.
 	BatchSize int
+	// Gather is how long the subscriber may let records gather after it has got
+	// some; see Consumer.Gather. A subscriber that cannot may ignore it.
+	Gather time.Duration
 	// From is where to start without a position.
 	From Start
 	// Assigned is called when a partition becomes ours, before its first record is
@@ -144,7 +147,7 @@ func (r *Router) Add(c Consumer) error {
 	c = p.consumer
 	topic := r.cfg.Naming.Physical(c.Topic)
 	sub, err := r.cfg.Subscribe(Subscription{
-		Consumer: c.Name, Group: p.cfg.Group, Topic: topic, BatchSize: c.BatchSize, From: c.From,
+		Consumer: c.Name, Group: p.cfg.Group, Topic: topic, BatchSize: c.BatchSize, Gather: c.Gather, From: c.From,
 		Assigned: p.Assigned, Released: p.status.forget,
 	})
 	if err != nil {

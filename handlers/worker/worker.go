@@ -59,9 +59,11 @@ type Worker struct {
 	free     int
 	// missed is set when a record found no free slot.
 	missed bool
-	// looked is when waiting work was last looked for, found whether there was any.
+	// looked is when waiting work was last looked for, found whether there was any,
+	// low how few slots have been free since.
 	looked   time.Time
 	found    bool
+	low      int
 	attempts map[store.Ref]*attempt
 	// running counts claims under way and attempts.
 	running sync.WaitGroup
@@ -81,7 +83,7 @@ func New(
 	w := &Worker{
 		cfg: cfg, store: st, executors: make(map[string]executor.Executor, len(executors)), cancels: cancels,
 		log: log.With("worker", cfg.ID), metrics: newMetrics(reg, cfg.Slots),
-		freed: make(chan struct{}, 1), free: cfg.Slots, attempts: make(map[store.Ref]*attempt),
+		freed: make(chan struct{}, 1), free: cfg.Slots, low: cfg.Slots, attempts: make(map[store.Ref]*attempt),
 	}
 	for _, x := range executors {
 		if _, twice := w.executors[x.Name()]; twice {
@@ -145,6 +147,7 @@ func (w *Worker) reserve(slots int) bool {
 	}
 	w.running.Add(1)
 	w.free -= slots
+	w.low = min(w.low, w.free)
 	w.metrics.busy.Set(float64(w.cfg.Slots - w.free))
 	return true
 }
@@ -261,14 +264,15 @@ func (w *Worker) poll(ctx, loops context.Context) {
 }
 
 // mayPutOff says how long a look for waiting work may be put off, after slots have
-// become free: not at all while there was some the last time or a record has found
-// no room here since. Else only records that found no room elsewhere wait, and to
-// look for these after each attempt would cost a transaction per attempt, during
-// which no record could be taken.
+// become free. A worker that is busy looks at once: it takes several at a time then,
+// and before their records come. So does one that found some the last time, or had
+// no room for a record since. For one with little to do only records wait that
+// found no room elsewhere, and to look for these after each attempt would cost a
+// transaction per attempt, during which no record could be taken.
 func (w *Worker) mayPutOff(now time.Time) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.found || w.missed {
+	if w.found || w.missed || 2*w.low < w.cfg.Slots {
 		return 0
 	}
 	return lookInterval - now.Sub(w.looked)
@@ -295,7 +299,7 @@ func (w *Worker) claimWaiting(ctx context.Context) error {
 	}
 	w.mu.Lock()
 	w.free += room
-	w.found = err == nil && len(claimed) > 0
+	w.found, w.low = err == nil && len(claimed) > 0, w.free
 	again := w.missed && w.free > 0 // a record came by while all slots were held here
 	w.metrics.busy.Set(float64(w.cfg.Slots - w.free))
 	w.mu.Unlock()

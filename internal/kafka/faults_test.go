@@ -397,6 +397,54 @@ func TestBackoffDoublesUpToAMinuteAndNeverEnds(t *testing.T) {
 	assert.Equal(t, []time.Duration{s, 2 * s, 4 * s, 8 * s, 16 * s, 32 * s, 60 * s, 60 * s, 60 * s, 60 * s}, clock.pauses)
 }
 
+// gatherClock holds every pause until the test lets it pass.
+type gatherClock struct {
+	scriptedClock
+	waits chan chan time.Time
+}
+
+func (c *gatherClock) After(d time.Duration) (<-chan time.Time, func()) {
+	ch := make(chan time.Time, 1)
+	if d != c.drain {
+		c.waits <- ch
+	}
+	return ch, func() {}
+}
+
+func TestGatherHandsOutTogetherWhatCameMeanwhile(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	clock := &gatherClock{scriptedClock: scriptedClock{drain: 3 * time.Second}, waits: make(chan chan time.Time, 10)}
+	_, ch := f.subscribe("one", func(sc *kafka.SubscriberConfig) {
+		sc.BatchSize, sc.Gather, sc.DrainTimeout, sc.Clock = 3, time.Minute, clock.drain, clock
+	})
+	f.publish("one", "0")
+	msg := receive(t, ch) // at once: it was quiet
+	require.Len(t, delivery.FromMessage(msg).Records, 1)
+	msg.Ack()
+
+	pause := <-clock.waits
+	f.publish("one", "1", "2")
+	select {
+	case <-ch:
+		require.Fail(t, "a delivery came during the pause")
+	default:
+	}
+	pause <- clock.Now()
+	msg = receive(t, ch)
+	require.Len(t, delivery.FromMessage(msg).Records, 2)
+	msg.Ack()
+
+	pause = <-clock.waits
+	f.publish("one", "3", "4", "5")
+	pause <- clock.Now()
+	msg = receive(t, ch)
+	require.Len(t, delivery.FromMessage(msg).Records, 3)
+	msg.Ack()
+	f.publish("one", "6") // after a full batch there is no pause
+	receive(t, ch).Ack()
+}
+
 func TestCloseWithoutBrokerEnds(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)

@@ -25,6 +25,23 @@ func (s *Subscriber) pollLoop() {
 		if s.life.Err() != nil || fetches.IsClientClosed() {
 			return
 		}
+		if n := fetches.NumRecords(); n > 0 && n < s.sc.BatchSize {
+			s.gather()
+		}
+	}
+}
+
+// gather lets records gather at the broker and in the client before the next
+// poll. It runs between two rounds of the fence, so it holds up no rebalance.
+func (s *Subscriber) gather() {
+	if s.sc.Gather <= 0 {
+		return
+	}
+	over, release := s.sc.Clock.After(s.sc.Gather)
+	defer release()
+	select {
+	case <-over:
+	case <-s.life.Done():
 	}
 }
 

@@ -63,19 +63,25 @@ func recordFromMessage(topic string, msg *message.Message) topics.Record {
 func overlay(headers []topics.Header, metadata message.Metadata) []topics.Header {
 	result := make([]topics.Header, len(headers), len(headers)+len(metadata))
 	copy(result, headers)
-	was := textView(headers)
-	names := make([]string, 0, len(metadata))
+	var was message.Metadata // nil, and cheap, for the many that carry just the UUID
+	if slices.ContainsFunc(headers, func(h topics.Header) bool { return h.Key != HeaderMessageUUID }) {
+		was = textView(headers)
+	}
+	names, size := make([]string, 0, len(metadata)), 0
 	for name := range metadata {
 		if old, ok := was[name]; name != MetadataPartitionKey && name != HeaderMessageUUID && (!ok || old != metadata[name]) {
-			names = append(names, name)
+			names, size = append(names, name), size+len(metadata[name])
 		}
 	}
 	slices.Sort(names)
+	values := make([]byte, 0, size) // one allocation for all
 	for _, name := range names {
 		if _, replaced := was[name]; replaced {
 			result = slices.DeleteFunc(result, func(h topics.Header) bool { return h.Key == name })
 		}
-		result = append(result, topics.Header{Key: name, Value: []byte(metadata[name])})
+		from := len(values)
+		values = append(values, metadata[name]...)
+		result = append(result, topics.Header{Key: name, Value: values[from:len(values):len(values)]})
 	}
 	return result
 }

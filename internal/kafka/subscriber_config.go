@@ -34,6 +34,11 @@ type SubscriberConfig struct {
 	// BatchBytes is how large a Delivery of several records may become. A
 	// single larger record is handed out alone. Defaults to 4 MiB.
 	BatchBytes int
+	// Gather is how long the subscriber waits before it polls again after a poll
+	// that brought records, but fewer than BatchSize: what comes meanwhile is
+	// fetched and handed out together. The first records after a quiet time are
+	// handed out at once, and a backlog is not slowed down. Defaults to 0.
+	Gather time.Duration
 	// PrefetchRecords and PrefetchBytes bound what is fetched ahead per
 	// partition. Once a bound is crossed the partition is paused until half is
 	// consumed; fetches already under way then, of up to 1 MiB compressed each,
@@ -113,6 +118,9 @@ func (c SubscriberConfig) validate(base Config) error {
 		if n < 1 {
 			faults = append(faults, fmt.Errorf("%s must be positive", name))
 		}
+	}
+	if c.Gather < 0 {
+		faults = append(faults, fmt.Errorf("gather %s is negative", c.Gather))
 	}
 	if c.BackoffInitial < 0 || c.BackoffMax < c.BackoffInitial {
 		faults = append(faults, fmt.Errorf("backoff from %s to %s makes no sense", c.BackoffInitial, c.BackoffMax))

@@ -81,7 +81,9 @@ func (s *schedule) done(r scanned, more bool) {
 	s.pollAt = now.Add(s.poll)
 	s.notBefore = now
 	if !more {
-		s.notBefore = now.Add(max(minScanGap-r.took, r.took/2))
+		// A scan that was slow leaves the database some rest, but not in proportion
+		// without end: it may have waited for a server that was paused or restarted.
+		s.notBefore = now.Add(min(max(minScanGap-r.took, r.took/2), s.pollMax))
 	}
 	s.slow = r.took > slowScan
 	if r.order.sweep {
