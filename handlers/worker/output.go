@@ -28,6 +28,8 @@ type outputBuffer struct {
 	worker string
 	store  Store
 	log    *slog.Logger
+	// within bounds one write.
+	within time.Duration
 	full   chan struct{}
 
 	mu      sync.Mutex
@@ -46,7 +48,7 @@ type streamState struct {
 
 func newOutputBuffer(ref store.Ref, cfg Config, st Store, log *slog.Logger) *outputBuffer {
 	return &outputBuffer{
-		ref: ref, worker: cfg.ID, store: st, log: log, full: make(chan struct{}, 1),
+		ref: ref, worker: cfg.ID, store: st, log: log, within: cfg.Lease, full: make(chan struct{}, 1),
 		streams: map[executor.Stream]*streamState{executor.Stdout: {}, executor.Stderr: {}},
 	}
 }
@@ -87,7 +89,7 @@ func (b *outputBuffer) open(stream executor.Stream) *store.OutputChunk {
 }
 
 // flushEvery writes pending output at intervals, and as soon as there is much of
-// it, until ctx ends.
+// it, until ctx ends. It returns when no write is under way.
 func (b *outputBuffer) flushEvery(ctx context.Context, interval time.Duration) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
@@ -104,12 +106,17 @@ func (b *outputBuffer) flushEvery(ctx context.Context, interval time.Duration) {
 	}
 }
 
-// flush writes what is pending and reports whether it is worth going on.
+// flush writes what is pending and reports whether it is worth going on. The end
+// of ctx does not interrupt it: a connection that is given up in the middle of a
+// large statement keeps the execution's row locked for many seconds, and with it
+// every result and renewal of this worker that goes into one statement with it.
 func (b *outputBuffer) flush(ctx context.Context) bool {
 	chunks := b.take()
 	if len(chunks) == 0 {
 		return true
 	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.within)
+	defer cancel()
 	err := b.store.AppendOutput(ctx, b.worker, b.ref, chunks)
 	switch {
 	case err == nil:
@@ -117,9 +124,8 @@ func (b *outputBuffer) flush(ctx context.Context) bool {
 	case errors.Is(err, execution.ErrStaleAttempt) || errors.Is(err, execution.ErrTerminal):
 		// The attempt is not ours any more, so nobody will ask for its output.
 		return false
-	case ctx.Err() == nil:
-		b.log.WarnContext(ctx, "output could not be written yet", "execution_id", b.ref.ID, "error", err)
 	}
+	b.log.WarnContext(ctx, "output could not be written yet", "execution_id", b.ref.ID, "error", err)
 	b.putBack(chunks)
 	return true
 }

@@ -22,10 +22,6 @@ import (
 // reads the task topics again from the start.
 const ConsumerName = "worker"
 
-// lookInterval is how often a worker that has no reason to expect waiting work
-// looks for it when slots become free.
-const lookInterval = 100 * time.Millisecond
-
 // Store is what a worker needs of the executions; *store.Store implements it.
 type Store interface {
 	Claim(ctx context.Context, c store.Claim) ([]*execution.Execution, error)
@@ -58,12 +54,7 @@ type Worker struct {
 	stopping bool
 	free     int
 	// missed is set when a record found no free slot.
-	missed bool
-	// looked is when waiting work was last looked for, found whether there was any,
-	// low how few slots have been free since.
-	looked   time.Time
-	found    bool
-	low      int
+	missed   bool
 	attempts map[store.Ref]*attempt
 	// running counts claims under way and attempts.
 	running sync.WaitGroup
@@ -83,7 +74,7 @@ func New(
 	w := &Worker{
 		cfg: cfg, store: st, executors: make(map[string]executor.Executor, len(executors)), cancels: cancels,
 		log: log.With("worker", cfg.ID), metrics: newMetrics(reg, cfg.Slots),
-		freed: make(chan struct{}, 1), free: cfg.Slots, low: cfg.Slots, attempts: make(map[store.Ref]*attempt),
+		freed: make(chan struct{}, 1), free: cfg.Slots, attempts: make(map[store.Ref]*attempt),
 	}
 	for _, x := range executors {
 		if _, twice := w.executors[x.Name()]; twice {
@@ -147,7 +138,6 @@ func (w *Worker) reserve(slots int) bool {
 	}
 	w.running.Add(1)
 	w.free -= slots
-	w.low = min(w.low, w.free)
 	w.metrics.busy.Set(float64(w.cfg.Slots - w.free))
 	return true
 }
@@ -241,41 +231,17 @@ func (w *Worker) stopAttempts(cause error) {
 func (w *Worker) poll(ctx, loops context.Context) {
 	ticker := time.NewTicker(w.cfg.PollInterval)
 	defer ticker.Stop()
-	var later <-chan time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-w.freed:
-			if wait := w.mayPutOff(time.Now()); wait > 0 {
-				if later == nil {
-					later = time.After(wait)
-				}
-				continue
-			}
-		case <-later:
 		case <-ticker.C:
 		}
-		later = nil
 		if err := w.claimWaiting(loops); err != nil && ctx.Err() == nil {
 			w.log.WarnContext(ctx, "claim of waiting work did not succeed, it will be repeated", "error", err)
 		}
 	}
-}
-
-// mayPutOff says how long a look for waiting work may be put off, after slots have
-// become free. A worker that is busy looks at once: it takes several at a time then,
-// and before their records come. So does one that found some the last time, or had
-// no room for a record since. For one with little to do only records wait that
-// found no room elsewhere, and to look for these after each attempt would cost a
-// transaction per attempt, during which no record could be taken.
-func (w *Worker) mayPutOff(now time.Time) time.Duration {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.found || w.missed || 2*w.low < w.cfg.Slots {
-		return 0
-	}
-	return lookInterval - now.Sub(w.looked)
 }
 
 // claimWaiting claims waiting executions into the free slots.
@@ -289,7 +255,7 @@ func (w *Worker) claimWaiting(ctx context.Context) error {
 	w.running.Add(1)
 	defer w.running.Done()
 	w.free = 0 // all of them, until it is known what the claim brought
-	w.missed, w.looked = false, time.Now()
+	w.missed = false
 	w.mu.Unlock()
 
 	sent := time.Now()
@@ -299,7 +265,6 @@ func (w *Worker) claimWaiting(ctx context.Context) error {
 	}
 	w.mu.Lock()
 	w.free += room
-	w.found, w.low = err == nil && len(claimed) > 0, w.free
 	again := w.missed && w.free > 0 // a record came by while all slots were held here
 	w.metrics.busy.Set(float64(w.cfg.Slots - w.free))
 	w.mu.Unlock()

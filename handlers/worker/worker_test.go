@@ -85,6 +85,16 @@ type flaky struct {
 	finishFaults   int // errors before anything happens
 	finishInDoubt  int // errors after it has happened
 	finishAttempts int
+
+	// appending, when set, is called within each AppendOutput, before it happens.
+	appending func(ctx context.Context)
+}
+
+func (f *flaky) AppendOutput(ctx context.Context, worker string, ref store.Ref, chunks []store.OutputChunk) error {
+	if f.appending != nil {
+		f.appending(ctx)
+	}
+	return f.Store.AppendOutput(ctx, worker, ref, chunks)
 }
 
 var errAway = errors.New("database is away")
@@ -278,6 +288,57 @@ func TestOutputIsStoredInOrderWhileItRuns(t *testing.T) {
 	b.await(id, execution.Completed)
 	assert.Equal(t, "first\n"+string(big)+"last", string(b.output(id, executor.Stdout)))
 	assert.Equal(t, "err\xff\xfe", string(b.output(id, executor.Stderr)))
+}
+
+// A write that is cut off in the middle holds up the whole worker, so neither the
+// end of the attempt nor a cancel may do that.
+func TestOutputIsNotCutOffByTheEndOfTheAttempt(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(b *bench, id string){
+		"the program ends": func(*bench, string) {},
+		"it is cancelled": func(b *bench, id string) {
+			_, err := b.store.Cancel(b.t.Context(), id, "ann", "")
+			assert.NoError(b.t, err)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			b.cfg.OutputInterval = time.Millisecond
+			writing, ended := make(chan struct{}), make(chan struct{})
+			var once sync.Once
+			interrupted := make(chan error, 1)
+			b.store.appending = func(ctx context.Context) {
+				once.Do(func() {
+					close(writing)
+					<-ended
+					select {
+					case <-ctx.Done():
+						interrupted <- context.Cause(ctx)
+					case <-time.After(50 * time.Millisecond): // for an interruption that must not come
+						interrupted <- nil
+					}
+				})
+			}
+			b.exec.run = func(ctx context.Context, _ executor.Task, _ executor.Lease, sink executor.Sink) executor.Result {
+				defer close(ended)
+				assert.NoError(t, sink.Write(executor.Stdout, []byte("text")))
+				<-writing
+				if name == "it is cancelled" {
+					<-ctx.Done()
+					return executor.Stopped(context.Cause(ctx))
+				}
+				return executor.Result{Outcome: executor.Completed}
+			}
+			id := b.schedule(1)[0]
+			b.start()
+			<-writing
+			end(b, id)
+			require.NoError(t, <-interrupted)
+			require.Eventually(t, func() bool { return string(b.output(id, executor.Stdout)) == "text" },
+				20*time.Second, 5*time.Millisecond)
+		})
+	}
 }
 
 func (b *bench) output(id string, stream executor.Stream) []byte {
