@@ -175,6 +175,9 @@ func (a *Admin) ensure(ctx context.Context, want TopicConfig, detail kadm.TopicD
 			return fail("create", err)
 		}
 		// Somebody else was faster.
+		if err := a.awaitLeaders(ctx, want.Name); err != nil {
+			return fail("describe", err)
+		}
 		again, err := a.admin.ListTopics(ctx, want.Name)
 		if err != nil {
 			return fail("describe", err)

@@ -1,0 +1,27 @@
+// Package e2e tests Millrace from outside: the real binary, as several processes,
+// over HTTP, against brokers and databases that are killed and come back. It holds
+// no code but tests.
+//
+// # What runs where
+//
+// The tests about starting, about `millrace up` and the smoke test run anywhere,
+// on the embedded broker and a PostgreSQL of the test binary. Those about whole
+// installations need a real Apache Kafka and are skipped unless
+// MILLRACE_TEST_REAL=1; each starts a broker and a PostgreSQL with fsync of its
+// own.
+//
+// With -race the binary is built with the race detector too.
+//
+// # What is proved
+//
+// Every acknowledged execution ends in exactly one terminal state; its events are
+// numbered without gaps and hold one terminal event; the read model says what the
+// write model says; nothing is left in the outbox and nothing is a dead letter. Programs leave
+// a trace of their own, by which no two attempts of one execution overlap.
+//
+// # When a test fails
+//
+// It prints the end of the log of each process and, when nothing moved for a
+// minute, what was open in the database and at the broker. Give -artifacts to keep
+// the logs.
+package e2e

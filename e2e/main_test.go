@@ -1,0 +1,82 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/internal/testenv"
+)
+
+func TestMain(m *testing.M) { testenv.Run(m) }
+
+// build builds the program under test at the first call. Everybody may run it.
+var build = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "millrace-e2e-")
+	if err != nil {
+		return "", err
+	}
+	testenv.AtExit(func(context.Context) error { return os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "millrace")
+	args := []string{"build", "-o", path}
+	if raceDetector {
+		args = append(args, "-race")
+	}
+	if out, err := exec.Command("go", append(args, "../cmd/millrace")...).CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build millrace: %w\n%s", err, out)
+	}
+	return path, nil
+})
+
+// binary returns the path of the program under test.
+func binary(t testing.TB) string {
+	t.Helper()
+	path, err := build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// await asks every 50 ms whether something has come true and fails the test when
+// it has not within a time that is far beyond what a healthy system needs.
+func await(t testing.TB, within time.Duration, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.NewTimer(within)
+	defer deadline.Stop()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			t.Fatalf("not within %s: %s", within, what)
+		}
+	}
+}
+
+// workspace makes a directory that other users can enter, which t.TempDir does not.
+func workspace(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "millrace-e2e-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Errorf("remove workspace: %v", err)
+		}
+	})
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}

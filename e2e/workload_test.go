@@ -1,0 +1,199 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/millrace/millrace/app"
+	"github.com/millrace/millrace/configs"
+	"github.com/millrace/millrace/internal/client"
+	"github.com/millrace/millrace/internal/kafka"
+)
+
+// stuckAfter is for how long nothing may move before a test gives up and says what
+// it sees. It is above every time limit and lease of the tests together.
+const stuckAfter = 60 * time.Second
+
+// workload follows the programs of one test from submit to end.
+type workload struct {
+	in       *installation
+	client   *client.Client
+	open     map[string]*program
+	states   map[string]string
+	ended    int
+	asked    map[string]bool // cancels
+	lastLook string
+	movedAt  time.Time
+}
+
+func newWorkload(in *installation, c *client.Client) *workload {
+	return &workload{
+		in: in, client: c, open: map[string]*program{}, states: map[string]string{},
+		asked: map[string]bool{}, movedAt: time.Now(),
+	}
+}
+
+// submit submits programs, however often that takes.
+func (w *workload) submit(list []*program) {
+	w.in.t.Helper()
+	requests := make([]client.Request, len(list))
+	for i, p := range list {
+		requests[i] = p.request
+	}
+	w.accepted(list, w.in.submit(w.client, requests))
+}
+
+func (w *workload) accepted(list []*program, ids []string) {
+	for i, p := range list {
+		p.id = ids[i]
+		w.open[p.id] = p
+	}
+	w.movedAt = time.Now()
+}
+
+// running is how many of the programs run, as far as was seen.
+func (w *workload) running() int {
+	n := 0
+	for _, state := range w.states {
+		if state == client.Running {
+			n++
+		}
+	}
+	return n
+}
+
+// until looks at the open executions, cancelling those that are to be cancelled,
+// until something has come true. It fails the test when nothing moves.
+func (w *workload) until(what string, ok func() bool) {
+	t := w.in.t
+	t.Helper()
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		w.look()
+		if ok() {
+			return
+		}
+		if time.Since(w.movedAt) > stuckAfter {
+			w.in.diagnose()
+			t.Fatalf("nothing moved for %s while waiting until %s; %d have ended, open: %s", stuckAfter, what, w.ended, w.lastLook)
+		}
+		select {
+		case <-tick.C:
+		case <-t.Context().Done():
+			t.Fatal("out of time")
+		}
+	}
+}
+
+// finish waits for the end of all that was submitted.
+func (w *workload) finish() {
+	w.in.t.Helper()
+	w.until("all have ended", func() bool { return len(w.open) == 0 })
+}
+
+// look asks the API about every open execution. While it does not answer, nothing
+// is known to have changed.
+func (w *workload) look() {
+	t := w.in.t
+	t.Helper()
+	events := int64(0)
+	for id, p := range w.open {
+		e, err := w.client.Get(t.Context(), id)
+		if err != nil {
+			continue
+		}
+		events += e.Version
+		if client.Final(e.State) {
+			delete(w.open, id)
+			delete(w.states, id)
+			w.ended++
+			continue
+		}
+		w.states[id] = e.State
+		if p.cancel == e.State && !w.asked[id] {
+			_, err := w.client.Cancel(t.Context(), id, "no longer needed")
+			w.asked[id] = err == nil
+		}
+	}
+	if text := fmt.Sprintf("%v with %d events", w.sum(), events); text != w.lastLook {
+		w.lastLook, w.movedAt = text, time.Now()
+	}
+}
+
+// sum says how many of the open executions are in which state.
+func (w *workload) sum() map[string]int {
+	counts := map[string]int{}
+	for _, state := range w.states {
+		counts[state]++
+	}
+	return counts
+}
+
+// diagnose logs what is open where.
+func (in *installation) diagnose() {
+	t := in.t
+	t.Helper()
+	for what, sql := range map[string]string{
+		"executions":  `SELECT state || ' ' || count(*) || ', due ' || coalesce(min(due_at - now())::text, 'never') FROM executions GROUP BY state`,
+		"open":        `SELECT id || ' ' || state || ' attempt ' || attempt || ' worker ' || coalesce(worker, '-') || ' lease ' || coalesce((lease_expires_at - now())::text, '-') FROM executions WHERE finished_at IS NULL LIMIT 20`,
+		"outbox":      `SELECT status || ' shard ' || shard || ' ' || count(*) || coalesce(' ' || max(last_error), '') FROM outbox_events WHERE status <> 'PUBLISHED' GROUP BY status, shard`,
+		"leases":      `SELECT name || ' ' || owner || ' token ' || token || ' for ' || (expires_at - now()) FROM leases`,
+		"workers":     `SELECT id || ' slots ' || slots || ' for ' || (expires_at - now()) FROM workers`,
+		"offsets":     `SELECT consumer_group || ' ' || topic || '/' || partition || ' at ' || next_offset || ' epoch ' || owner_epoch FROM consumer_offsets ORDER BY 1`,
+		"connections": `SELECT state || ' ' || count(*) || ' ' || coalesce(max(now() - xact_start)::text, '') FROM pg_stat_activity WHERE datname = current_database() GROUP BY state`,
+	} {
+		t.Logf("%s: %s", what, strings.Join(in.texts(sql), "\n    "))
+	}
+	in.logLag()
+	for _, p := range in.alive() {
+		status, body := p.get("/readyz?verbose")
+		t.Logf("readyz of %s: %d %s", p.name, status, body)
+		_, stacks := p.get("/debug/pprof/goroutine?debug=1")
+		path := strings.TrimSuffix(p.err, ".err") + ".goroutines"
+		if err := os.WriteFile(path, []byte(stacks), 0o600); err != nil {
+			t.Logf("goroutines of %s: %v", p.name, err)
+		}
+	}
+}
+
+// texts returns the rows of a query of one column, or the error in their place.
+func (in *installation) texts(sql string) []string {
+	rows, err := in.db.Query(in.t.Context(), sql)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	defer rows.Close()
+	var all []string
+	for rows.Next() {
+		var text *string
+		if err := rows.Scan(&text); err != nil {
+			return append(all, err.Error())
+		}
+		if text != nil {
+			all = append(all, *text)
+		}
+	}
+	return all
+}
+
+// logLag logs how far each consumer is behind, as Kafka sees it.
+func (in *installation) logLag() {
+	t := in.t
+	t.Helper()
+	config := configs.Default()
+	config.Kafka.Brokers = in.brokers
+	admin, err := kafka.NewAdmin(app.KafkaConfig(config, nil))
+	require.NoError(t, err)
+	defer admin.Close()
+	for _, group := range []string{"millrace-coordinator", "millrace-worker", "millrace-recorder", "millrace-executions-view"} {
+		lags, err := admin.Lag(t.Context(), group)
+		behind := slices.DeleteFunc(lags, func(l kafka.PartitionLag) bool { return l.Lag == 0 })
+		t.Logf("%s has %d partitions, behind in %+v (error: %v)", group, len(lags), behind, err)
+	}
+}
