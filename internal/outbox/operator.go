@@ -36,8 +36,9 @@ const (
 	// RepublishMax is how many events one republish takes at the most: they are
 	// copied in one transaction.
 	RepublishMax = 200_000
-	// ListMax is how many events List returns at the most; ListDefault, unless told.
-	ListMax     = 1000
+	// ListMax is how many events List returns at the most.
+	ListMax = 1000
+	// ListDefault is how many it returns unless told.
 	ListDefault = 100
 	// behindCap bounds how many open rows per shard are looked at for Blocked.Behind.
 	behindCap = 100_000
