@@ -34,7 +34,7 @@ const (
 
 	// As appendSQL: an id of the transaction first, then numbers in order.
 	republishSQL = `
-		INSERT INTO outbox_events (seq, id, shard, aggregate_type, aggregate_id, event_type, topic, partition_key, payload, headers, republished_from)
+		INSERT INTO outbox_events (` + columnList + `, republished_from)
 		SELECT nextval('outbox_events_seq'), e.id, e.shard, e.aggregate_type, e.aggregate_id, e.event_type, e.topic, e.partition_key,
 			e.payload, e.headers, e.seq
 		FROM (SELECT pg_current_xact_id() AS xid OFFSET 0) AS tx,
