@@ -20,6 +20,7 @@ import (
 	"github.com/millrace/millrace/internal/build"
 	"github.com/millrace/millrace/internal/eventlog"
 	"github.com/millrace/millrace/internal/execution/store"
+	"github.com/millrace/millrace/internal/outbox"
 	"github.com/millrace/millrace/internal/postgres"
 	"github.com/millrace/millrace/internal/secret"
 	"github.com/millrace/millrace/internal/server"
@@ -60,7 +61,8 @@ func newStreams(hub *sse.Hub, pool *pgxpool.Pool) *sse.Streams {
 }
 
 func newAPI(
-	cfg configs.Config, c *connections, st *store.Store, streams *sse.Streams, h *health.Health, log *slog.Logger,
+	cfg configs.Config, c *connections, st *store.Store, signals *postgres.Signals, streams *sse.Streams, h *health.Health,
+	log *slog.Logger,
 ) (*rest.API, error) {
 	guard, err := newGuard(cfg)
 	if err != nil {
@@ -71,6 +73,7 @@ func newAPI(
 		Lists:      projections.NewReader(c.pool),
 		History:    eventlog.NewReader(c.pool),
 		Topics:     rest.NewBrokerTopics(c.admin, cfg.TopicNaming()),
+		Outbox:     outbox.NewOperator(c.pool, signals),
 		Streams:    streams,
 		Health:     h,
 		Guard:      guard,

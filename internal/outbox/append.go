@@ -72,12 +72,15 @@ func LockBucket(aggregateID string) int {
 	return (int(sum[1])<<8 | int(sum[2])) % lockBuckets
 }
 
+// columnList is what an entry fills, in the order of every statement that writes.
+const columnList = `seq, id, shard, aggregate_type, aggregate_id, event_type, topic, partition_key, payload, headers`
+
 // The transaction has an id before it draws a number, which the relay's floor
 // relies on; see the package documentation. OFFSET 0 keeps the planner from
 // dropping that or moving it, and nextval is evaluated row by row in the order of
 // the arrays.
 const appendSQL = `
-	INSERT INTO outbox_events (seq, id, shard, aggregate_type, aggregate_id, event_type, topic, partition_key, payload, headers)
+	INSERT INTO outbox_events (` + columnList + `)
 	SELECT nextval('outbox_events_seq'), e.id, e.shard, e.aggregate_type, e.aggregate_id, e.event_type, e.topic, e.key, e.payload, e.headers
 	FROM (SELECT pg_current_xact_id() AS xid OFFSET 0) AS tx,
 		LATERAL (
@@ -116,6 +119,9 @@ type columns struct {
 	aggregateTypes, aggregateIDs, eventTypes, topics []string
 	keys, payloads, headers                          [][]byte
 }
+
+// uuid is the id of entry i as text.
+func (c columns) uuid(i int) string { return uuid.UUID(c.ids[i]).String() }
 
 func columnsOf(entries []Entry) (columns, error) {
 	n := len(entries)

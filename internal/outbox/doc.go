@@ -23,6 +23,14 @@
 // Until it is published or somebody resolves it, the later rows of its aggregate
 // wait, and those of no other. A broker that cannot be reached costs no attempts.
 //
+// # Resolving
+//
+// An Operator retries or skips the row that holds up its aggregate, and publishes
+// again what was published. Relays remember which aggregates wait, and only a sweep
+// tells them otherwise, so they are asked for one by ResolvedName. Republishing
+// copies rows rather than opening the old ones: an old row would appear below the
+// floor from which scans begin, and make the oldest open event look days old.
+//
 // # Shards
 //
 // Aggregates are spread over 16 shards by ShardOf. Each shard is leased to one

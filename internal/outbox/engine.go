@@ -13,6 +13,8 @@ type engine struct {
 	*Relay
 	ctx   context.Context
 	wakes <-chan struct{}
+	// resolved tells that somebody dealt with a row that was in the way.
+	resolved <-chan struct{}
 
 	gained  chan *shard
 	leaving chan *shard
@@ -30,8 +32,10 @@ type engine struct {
 	scans     chan scanned
 	scanning  bool
 	scanCount uint64
-	schedule  schedule
-	horizon   horizon
+	// sweepAgain: a scan is under way that may have begun before a row was resolved.
+	sweepAgain bool
+	schedule   schedule
+	horizon    horizon
 
 	calls       chan called
 	calling     int
@@ -43,9 +47,9 @@ type engine struct {
 	todo     markOrder
 }
 
-func newEngine(ctx context.Context, r *Relay, wakes <-chan struct{}) *engine {
+func newEngine(ctx context.Context, r *Relay, wakes, resolved <-chan struct{}) *engine {
 	return &engine{
-		Relay: r, ctx: ctx, wakes: wakes,
+		Relay: r, ctx: ctx, wakes: wakes, resolved: resolved,
 		gained: make(chan *shard), leaving: make(chan *shard),
 		stop: make(chan struct{}), ended: make(chan struct{}),
 		shards: make(map[int]*shard), lanes: make(map[laneKey]*lane), known: make(map[int64]*row),
@@ -75,6 +79,9 @@ func (e *engine) loop() {
 			stop = nil
 		case <-e.wakes:
 			e.schedule.wake()
+		case <-e.resolved:
+			e.sweepAgain = e.scanning
+			e.schedule.sweepNow()
 		case <-timer.C:
 		case s := <-e.gained:
 			e.gain(s)

@@ -217,6 +217,10 @@ func (e *engine) scanned(r scanned) {
 			e.schedule.sweepNow() // gained while the scan was under way
 		}
 	}
+	if e.sweepAgain {
+		e.sweepAgain = false
+		e.schedule.sweepNow()
+	}
 }
 
 // current returns the shard of that number for which the order was given, if we

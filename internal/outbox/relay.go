@@ -172,16 +172,18 @@ func NewRelay(deps Deps, cfg Config) (*Relay, error) {
 // back. Failures of the broker or the database never end it. It is called once at
 // a time.
 func (r *Relay) Run(ctx context.Context) error {
-	var wakes <-chan struct{}
+	var wakes, resolved <-chan struct{}
 	if r.signals != nil {
-		w, stop := r.signals.Subscribe(WakeName)
-		defer stop()
-		wakes = w
+		var stopWakes, stopResolved func()
+		wakes, stopWakes = r.signals.Subscribe(WakeName)
+		defer stopWakes()
+		resolved, stopResolved = r.signals.Subscribe(ResolvedName)
+		defer stopResolved()
 	}
 	// Work that is under way outlives ctx, for as long as draining takes.
 	working, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	e := newEngine(working, r, wakes)
+	e := newEngine(working, r, wakes, resolved)
 	go e.loop()
 	err := r.leases.Shards(ctx, LeaseKind, Shards, e.holdShard)
 	cancel()

@@ -87,7 +87,7 @@ const scanSQL = `
 					AND o.seq NOT IN (SELECT unnest($4::bigint[]))
 					AND (o.aggregate_type, o.aggregate_id) NOT IN (
 						SELECT b.aggregate_type, b.aggregate_id FROM outbox_events b
-						WHERE b.shard = ANY ($1::smallint[]) AND b.attempts > 0 AND b.status <> 'PUBLISHED'
+						WHERE b.shard = ANY ($1::smallint[]) AND b.attempts > 0 AND b.status IN ('PENDING', 'FAILED')
 							AND (b.status = 'FAILED' OR b.next_attempt_at > now()))
 				ORDER BY o.seq LIMIT s.quota
 			) AS e
@@ -98,7 +98,7 @@ const scanSQL = `
 const waitingSQL = `
 	SELECT shard, aggregate_type, aggregate_id, status = 'FAILED',
 		coalesce(extract(epoch FROM next_attempt_at - now())::float8, 0)
-	FROM outbox_events WHERE shard = ANY ($1::smallint[]) AND attempts > 0 AND status <> 'PUBLISHED'`
+	FROM outbox_events WHERE shard = ANY ($1::smallint[]) AND attempts > 0 AND status IN ('PENDING', 'FAILED')`
 
 const backlogSQL = `
 	SELECT coalesce(sum(c.pending), 0)::bigint, coalesce(max(extract(epoch FROM clock_timestamp() - f.created_at)), 0)::float8

@@ -9,6 +9,7 @@ func Kinds() []Kind {
 		MalformedJSON(), ValidationFailed(), InvalidParameter(), InvalidPageToken(), InvalidCursor(),
 		BodyTooLarge(), UnsupportedMediaType(), Unauthorized(), Forbidden(), CrossOrigin(), HostNotAllowed(),
 		RouteNotFound(), MethodNotAllowed(), NotAcceptable(), ExecutionNotFound(), OutputNotFound(),
+		OutboxEventNotFound(), OutboxEventNotBlocked(),
 		IdempotencyConflict(), ExecutionEnded(), TransitionNotAllowed(), StaleAttempt(),
 		TooManyStreams(), EventsUnavailable(), Unavailable(), ShuttingDown(), Timeout(), Cancelled(), Internal(),
 	}
@@ -92,6 +93,16 @@ func ExecutionNotFound() Kind {
 // OutputNotFound: the execution has no such attempt.
 func OutputNotFound() Kind {
 	return Kind{http.StatusNotFound, "output_not_found", "There is no such output"}
+}
+
+// OutboxEventNotFound: the outbox has no event of this number.
+func OutboxEventNotFound() Kind {
+	return Kind{http.StatusNotFound, "outbox_event_not_found", "There is no such event in the outbox"}
+}
+
+// OutboxEventNotBlocked: the event does not hold up its aggregate.
+func OutboxEventNotBlocked() Kind {
+	return Kind{http.StatusConflict, "outbox_event_not_blocked", "The outbox event is not in the way"}
 }
 
 // IdempotencyConflict: the key was used for another request before.

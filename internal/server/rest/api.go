@@ -54,6 +54,7 @@ type Deps struct {
 	Lists      Lists
 	History    History
 	Topics     Topics
+	Outbox     Outbox
 	Streams    *sse.Streams
 	Health     *health.Health
 	// Guard checks tokens.

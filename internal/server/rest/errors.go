@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace/millrace/internal/execution"
 	"github.com/millrace/millrace/internal/execution/store"
+	"github.com/millrace/millrace/internal/outbox"
 	"github.com/millrace/millrace/internal/server/problem"
 	"github.com/millrace/millrace/internal/server/sse"
 	"github.com/millrace/millrace/internal/server/strictjson"
@@ -37,6 +38,10 @@ func errorTable() []mapping {
 		{err: execution.ErrTerminal, kind: problem.ExecutionEnded()},
 		{err: execution.ErrStaleAttempt, kind: problem.StaleAttempt()},
 		{err: execution.ErrIllegal, kind: problem.TransitionNotAllowed()},
+		{err: outbox.ErrEventNotFound, kind: problem.OutboxEventNotFound()},
+		{err: outbox.ErrNotBlocked, kind: problem.OutboxEventNotBlocked()},
+		{err: outbox.ErrUnboundedRepublish, kind: problem.ValidationFailed()},
+		{err: outbox.ErrTooManyEvents, kind: problem.ValidationFailed()},
 		{err: projections.ErrPageToken, kind: problem.InvalidPageToken()},
 		{err: errHistoryToken, kind: problem.InvalidPageToken()},
 		{err: sse.ErrCursor, kind: problem.InvalidCursor(),

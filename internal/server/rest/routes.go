@@ -31,6 +31,7 @@ func (r route) pattern() string { return r.method + " " + r.path }
 const (
 	tagExecutions = "executions"
 	tagEvents     = "events"
+	tagOutbox     = "outbox"
 	tagPlatform   = "platform"
 )
 
@@ -47,6 +48,12 @@ func (a *API) routes() []route {
 		{method: get, path: "/v1/executions/{id}/output", scope: auth.Read, stream: true, op: a.outputDoc(), handler: a.output},
 		{method: get, path: "/v1/events", scope: auth.Read, stream: true, op: a.liveDoc(), handler: a.liveEvents},
 		{method: get, path: "/v1/topics", scope: auth.Read, op: topicsDoc(), typed: typed(a, a.topics)},
+		{method: get, path: "/v1/outbox/events", scope: auth.Read, op: outboxListDoc(), typed: typed(a, a.outboxList)},
+		{method: get, path: "/v1/outbox/backlog", scope: auth.Read, op: outboxBacklogDoc(), typed: typed(a, a.outboxBacklog)},
+		{method: post, path: "/v1/outbox/events/{seq}/retry", scope: auth.Admin, op: a.outboxRetryDoc(), handler: outboxAction(a, a.outboxRetry)},
+		{method: post, path: "/v1/outbox/events/{seq}/skip", scope: auth.Admin, op: a.outboxSkipDoc(), handler: outboxAction(a, a.outboxSkip)},
+		{method: post, path: "/v1/outbox/retry", scope: auth.Admin, op: a.outboxRetryFailedDoc(), handler: outboxAction(a, a.outboxRetryFailed)},
+		{method: post, path: "/v1/outbox/republish", scope: auth.Admin, op: a.outboxRepublishDoc(), handler: outboxAction(a, a.outboxRepublish)},
 		{method: get, path: "/livez", scope: auth.Open, op: healthDoc("livez", "Is the process alive?"), handler: a.deps.Health.Live},
 		{method: get, path: "/healthz", scope: auth.Open, op: healthDoc("healthz", "The same as /livez"), handler: a.deps.Health.Live},
 		{method: get, path: "/readyz", scope: auth.Open, op: a.readyDoc(), handler: a.deps.Health.Ready},
