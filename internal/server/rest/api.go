@@ -50,12 +50,13 @@ type Topics interface {
 
 // Deps is what the API calls.
 type Deps struct {
-	Executions Executions
-	Lists      Lists
-	History    History
-	Topics     Topics
-	Streams    *sse.Streams
-	Health     *health.Health
+	Executions  Executions
+	Lists       Lists
+	History     History
+	Topics      Topics
+	DeadLetters DeadLetters
+	Streams     *sse.Streams
+	Health      *health.Health
 	// Guard checks tokens.
 	Guard  auth.Guard
 	Logger *slog.Logger

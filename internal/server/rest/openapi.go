@@ -28,6 +28,7 @@ func (a *API) humaConfig() huma.Config {
 			},
 			Tags: []*huma.Tag{
 				{Name: tagExecutions, Description: "Requested runs and their results"},
+				{Name: tagDeadLetters, Description: "Records that consumers gave up on"},
 				{Name: tagEvents, Description: "Histories and live events"},
 				{Name: tagPlatform, Description: "The platform itself"},
 			},
@@ -69,7 +70,7 @@ func (a *API) openAPI() ([]byte, error) {
 		tidy(s)
 		// Requests with unknown fields are refused. Answers get new fields in time, and
 		// readers have to expect that.
-		if !strings.HasPrefix(name, "Submit") && name != "BatchRequest" && name != "CancelRequest" {
+		if !strings.HasPrefix(name, "Submit") && !strings.HasSuffix(name, "Request") {
 			s.AdditionalProperties = nil
 		}
 	}
