@@ -24,8 +24,9 @@ type DeadLetters interface {
 	Discard(ctx context.Context, id, actor, reason string) error
 }
 
-// letterFilter is the part of a query that selects letters.
-type letterFilter struct {
+// LetterFilter is the part of a query that selects letters. It is exported for
+// huma, which sees no parameters in an embedded struct that is not.
+type LetterFilter struct {
 	Status       []string  `query:"status,explode" maxItems:"10" doc:"Any of these statuses; repeat it, or separate by commas"`
 	Topic        string    `query:"topic" maxLength:"249" doc:"Where the record lay, by the name at the broker"`
 	Consumer     string    `query:"consumer" maxLength:"100"`
@@ -38,13 +39,13 @@ type letterFilter struct {
 }
 
 type listLettersInput struct {
-	letterFilter
+	LetterFilter
 	PageSize  int    `query:"page_size" minimum:"1" maximum:"1000" default:"50"`
 	PageToken string `query:"page_token" maxLength:"4096" doc:"The next_page_token of the page before, with the same filters"`
 }
 
 type groupLettersInput struct {
-	letterFilter
+	LetterFilter
 	Limit int `query:"limit" minimum:"1" maximum:"1000" default:"50" doc:"The largest so many groups"`
 }
 
@@ -58,7 +59,7 @@ type (
 	groupLettersOutput struct{ Body DeadLetterGroups }
 )
 
-func (in *letterFilter) filter() (deadletter.Filter, error) {
+func (in *LetterFilter) filter() (deadletter.Filter, error) {
 	f := deadletter.Filter{
 		Topic: in.Topic, Consumer: in.Consumer, EventType: in.Type, Class: in.Class, Fingerprint: in.Fingerprint,
 		FailedAfter: in.FailedAfter, FailedBefore: in.FailedBefore,
