@@ -18,6 +18,7 @@ import (
 
 	"github.com/millrace/millrace/configs"
 	"github.com/millrace/millrace/internal/build"
+	"github.com/millrace/millrace/internal/deadletter"
 	"github.com/millrace/millrace/internal/eventlog"
 	"github.com/millrace/millrace/internal/execution/store"
 	"github.com/millrace/millrace/internal/outbox"
@@ -35,7 +36,7 @@ import (
 )
 
 // apiModule serves the REST API with its live streams.
-var apiModule = fx.Module("api", fx.Provide(newHub, newStreams, newAPI))
+var apiModule = fx.Module("api", fx.Provide(newHub, newStreams, newDeadLetters, newAPI))
 
 // addresses are where the servers of this process ended up listening.
 type addresses struct{ api, admin string }
@@ -60,25 +61,43 @@ func newStreams(hub *sse.Hub, pool *pgxpool.Pool) *sse.Streams {
 	return sse.NewStreams(hub, eventlog.NewReader(pool), sse.Config{})
 }
 
+func newDeadLetters(
+	cfg configs.Config, c *connections, signals *postgres.Signals, reg prometheus.Registerer,
+) *deadletter.Store {
+	return deadletter.New(deadletter.Config{
+		Pool: c.pool, Naming: cfg.TopicNaming(), Registerer: reg,
+		Wake: func() { signals.Wake(outbox.WakeName) },
+		TopicNames: func(ctx context.Context) ([]string, error) {
+			found, err := c.admin.ListTopics(ctx)
+			names := make([]string, len(found))
+			for i, t := range found {
+				names[i] = t.Name
+			}
+			return names, err
+		},
+	})
+}
+
 func newAPI(
-	cfg configs.Config, c *connections, st *store.Store, signals *postgres.Signals, streams *sse.Streams, h *health.Health,
-	log *slog.Logger,
+	cfg configs.Config, c *connections, st *store.Store, signals *postgres.Signals, streams *sse.Streams,
+	letters *deadletter.Store, h *health.Health, log *slog.Logger,
 ) (*rest.API, error) {
 	guard, err := newGuard(cfg)
 	if err != nil {
 		return nil, err
 	}
 	return rest.New(rest.Deps{
-		Executions: st,
-		Lists:      projections.NewReader(c.pool),
-		History:    eventlog.NewReader(c.pool),
-		Topics:     rest.NewBrokerTopics(c.admin, cfg.TopicNaming()),
-		Outbox:     outbox.NewOperator(c.pool, signals),
-		Streams:    streams,
-		Health:     h,
-		Guard:      guard,
-		Logger:     log,
-		Faults:     middleware.Classifier{Infrastructure: []func(error) bool{isInfrastructure}},
+		Executions:  st,
+		Lists:       projections.NewReader(c.pool),
+		History:     eventlog.NewReader(c.pool),
+		Topics:      rest.NewBrokerTopics(c.admin, cfg.TopicNaming()),
+		DeadLetters: letters,
+		Outbox:      outbox.NewOperator(c.pool, signals),
+		Streams:     streams,
+		Health:      h,
+		Guard:       guard,
+		Logger:      log,
+		Faults:      middleware.Classifier{Infrastructure: []func(error) bool{isInfrastructure}},
 	}, rest.Config{Version: build.Version(), MaxBodyBytes: int64(cfg.API.MaxBodyBytes)})
 }
 

@@ -14,8 +14,10 @@ import (
 
 	"github.com/millrace/millrace/configs"
 	"github.com/millrace/millrace/handlers/coordinator"
+	letterfiler "github.com/millrace/millrace/handlers/deadletter"
 	"github.com/millrace/millrace/handlers/recorder"
 	"github.com/millrace/millrace/handlers/worker"
+	"github.com/millrace/millrace/internal/deadletter"
 	"github.com/millrace/millrace/internal/execution/store"
 	"github.com/millrace/millrace/internal/executor"
 	"github.com/millrace/millrace/internal/executor/function"
@@ -31,7 +33,8 @@ import (
 
 var (
 	relayModule       = fx.Module("relay", fx.Provide(newRelay))
-	maintenanceModule = fx.Module("maintenance", fx.Provide(newSweeper), asConsumer(newRecorderConsumer))
+	maintenanceModule = fx.Module("maintenance", fx.Provide(newSweeper, deadletter.NewGauge),
+		asConsumer(newRecorderConsumer), asConsumer(letterfiler.New))
 	coordinatorModule = fx.Module("coordinator", fx.Provide(newAdmitter), asConsumer(newCoordinatorConsumer))
 	workerModule      = fx.Module("worker", fx.Provide(newExecutors, newWorker), asConsumer((*worker.Worker).Consumer))
 	projectionsModule = fx.Module("projections", asConsumer(newExecutionsView))
@@ -53,7 +56,10 @@ func newSweeper(st *store.Store, log *slog.Logger, reg prometheus.Registerer) *c
 	return coordinator.NewSweeper(st, 0, log, reg)
 }
 
-func runMaintenance(l *loops, s *coordinator.Sweeper) { l.run("sweeper", s.Run) }
+func runMaintenance(l *loops, s *coordinator.Sweeper, g *deadletter.Gauge) {
+	l.run("sweeper", s.Run)
+	l.run("dead letter gauge", g.Run)
+}
 
 func newRecorderConsumer() pipeline.Consumer { return recorder.New() }
 

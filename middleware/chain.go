@@ -28,6 +28,9 @@ const (
 type Config struct {
 	// Consumer and Group name the consumer in metrics, headers and logs.
 	Consumer, Group string
+	// Untargeted lets records through whose header millrace-target names others.
+	// Defaults to false.
+	Untargeted bool
 	// Replay lets records through that a replay session has re-emitted. Defaults
 	// to false: they are acked without effect.
 	Replay bool

@@ -15,6 +15,12 @@ const (
 	// HeaderReplaySession is the id of the replay session that re-emitted the
 	// record. Only consumers that opted in act on it.
 	HeaderReplaySession = "millrace-replay-session"
+	// HeaderReplayCount says how often the event has been redriven, this time
+	// included. It is carried into the letter if the redrive fails, which bounds
+	// how often that can go on.
+	HeaderReplayCount = "dead-letter-replay-count"
+	// HeaderRedriveOf is the id of the dead letter that was redriven.
+	HeaderRedriveOf = "dead-letter-redrive-of"
 )
 
 // target settles the records that are not for this consumer. A flight in which
@@ -25,7 +31,7 @@ func target(cfg Config) message.HandlerMiddleware {
 			flight := flightOf(msg)
 			for i := range flight.Items {
 				item := &flight.Items[i]
-				if names, ok := item.Record.Header(HeaderTarget); ok && !lists(string(names), cfg.Consumer) {
+				if names, ok := item.Record.Header(HeaderTarget); ok && !cfg.Untargeted && !lists(string(names), cfg.Consumer) {
 					item.Outcome = NotTargeted
 					continue
 				}

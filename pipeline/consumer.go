@@ -27,6 +27,11 @@ type Consumer struct {
 	// Replay opts in to history that a replay session re-emits. Defaults to false:
 	// replayed events are acked, counted, and dropped.
 	Replay bool
+	// Untargeted says that the consumer acts on records that are meant for another
+	// one too (header millrace-target), because it handles records as such and not
+	// what they say: it copies, files or counts them. Defaults to false: such
+	// records are acked and dropped.
+	Untargeted bool
 	// GuardedByState says that the state which the handler changes tells by itself
 	// whether an event was applied already, as a projection or a state machine
 	// does. Such a consumer keeps no inbox, which saves a row per event. Only for

@@ -82,7 +82,7 @@ func NewProcessor(c Consumer, cfg ProcessorConfig) (*Processor, error) {
 		status: newStatusBoard(), unknown: newUnknownTypes(), idle: newIdlePositions(),
 	}
 	p.chain = middleware.Chain(middleware.Config{
-		Consumer: c.Name, Group: cfg.Group, Replay: c.Replay,
+		Consumer: c.Name, Group: cfg.Group, Replay: c.Replay, Untargeted: c.Untargeted,
 		MaxAttempts: c.Delivery.MaxAttempts, Backoff: c.Delivery.Backoff,
 		OnExhausted: c.Delivery.OnExhausted, Breaker: c.Delivery.Breaker,
 		Timeout: c.Timeout, Classifier: cfg.Classifier, Metrics: cfg.Metrics,

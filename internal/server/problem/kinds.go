@@ -11,6 +11,7 @@ func Kinds() []Kind {
 		RouteNotFound(), MethodNotAllowed(), NotAcceptable(), ExecutionNotFound(), OutputNotFound(),
 		OutboxEventNotFound(), OutboxEventNotBlocked(),
 		IdempotencyConflict(), ExecutionEnded(), TransitionNotAllowed(), StaleAttempt(),
+		DeadLetterNotFound(), DeadLetterNotOpen(), RedriveLimit(), RedriveTopicMissing(),
 		TooManyStreams(), EventsUnavailable(), Unavailable(), ShuttingDown(), Timeout(), Cancelled(), Internal(),
 	}
 }
@@ -158,4 +159,24 @@ func Cancelled() Kind {
 // Internal: a bug, or a fault that nobody foresaw.
 func Internal() Kind {
 	return Kind{http.StatusInternalServerError, "internal", "Something went wrong in the server"}
+}
+
+// DeadLetterNotFound: no dead letter has this id.
+func DeadLetterNotFound() Kind {
+	return Kind{http.StatusNotFound, "dead_letter_not_found", "The dead letter does not exist"}
+}
+
+// DeadLetterNotOpen: the dead letter was redriven or discarded before.
+func DeadLetterNotOpen() Kind {
+	return Kind{http.StatusConflict, "dead_letter_not_open", "The dead letter is not open"}
+}
+
+// RedriveLimit: the event was redriven too often.
+func RedriveLimit() Kind {
+	return Kind{http.StatusConflict, "redrive_limit", "The dead letter was redriven too often"}
+}
+
+// RedriveTopicMissing: the topic that the record lay in is gone.
+func RedriveTopicMissing() Kind {
+	return Kind{http.StatusConflict, "redrive_topic_missing", "The topic of the dead letter does not exist"}
 }

@@ -50,13 +50,14 @@ type Topics interface {
 
 // Deps is what the API calls.
 type Deps struct {
-	Executions Executions
-	Lists      Lists
-	History    History
-	Topics     Topics
-	Outbox     Outbox
-	Streams    *sse.Streams
-	Health     *health.Health
+	Executions  Executions
+	Lists       Lists
+	History     History
+	Topics      Topics
+	DeadLetters DeadLetters
+	Outbox      Outbox
+	Streams     *sse.Streams
+	Health      *health.Health
 	// Guard checks tokens.
 	Guard  auth.Guard
 	Logger *slog.Logger

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/millrace/millrace/internal/deadletter"
 	"github.com/millrace/millrace/internal/execution"
 	"github.com/millrace/millrace/internal/execution/store"
 	"github.com/millrace/millrace/internal/outbox"
@@ -43,6 +44,11 @@ func errorTable() []mapping {
 		{err: outbox.ErrUnboundedRepublish, kind: problem.ValidationFailed()},
 		{err: outbox.ErrTooManyEvents, kind: problem.ValidationFailed()},
 		{err: projections.ErrPageToken, kind: problem.InvalidPageToken()},
+		{err: deadletter.ErrNotFound, kind: problem.DeadLetterNotFound()},
+		{err: deadletter.ErrNotOpen, kind: problem.DeadLetterNotOpen()},
+		{err: deadletter.ErrReplayLimit, kind: problem.RedriveLimit()},
+		{err: deadletter.ErrTopicMissing, kind: problem.RedriveTopicMissing()},
+		{err: deadletter.ErrPageToken, kind: problem.InvalidPageToken()},
 		{err: errHistoryToken, kind: problem.InvalidPageToken()},
 		{err: sse.ErrCursor, kind: problem.InvalidCursor(),
 			detail: "send back the id of the last event as it was, to the same URL"},

@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/millrace/millrace/internal/deadletter"
 	"github.com/millrace/millrace/internal/eventlog"
 	"github.com/millrace/millrace/internal/execution"
 	"github.com/millrace/millrace/internal/execution/store"
@@ -131,6 +132,46 @@ func (someTopics) List(context.Context) ([]Topic, error) {
 	return []Topic{{Topic: "execution_events", Name: "prod.execution_events", Partitions: 12, Retention: topics.Duration(time.Hour)}}, nil
 }
 
+// letters are dead letters in memory. They answer with what a test has put into them.
+type letters struct {
+	list    deadletter.List
+	groups  []deadletter.Group
+	one     deadletter.Letter
+	result  deadletter.Result
+	err     error
+	filter  deadletter.Filter
+	page    deadletter.Page
+	order   deadletter.Redrive
+	discard []string
+}
+
+func (l *letters) List(_ context.Context, f deadletter.Filter, p deadletter.Page) (deadletter.List, error) {
+	l.filter, l.page = f, p
+	return l.list, l.err
+}
+
+func (l *letters) Groups(_ context.Context, f deadletter.Filter, _ int) ([]deadletter.Group, error) {
+	l.filter = f
+	return l.groups, l.err
+}
+
+func (l *letters) Get(_ context.Context, id string) (deadletter.Letter, error) {
+	if l.one.ID.String() != id {
+		return deadletter.Letter{}, fmt.Errorf("dead letter %s: %w", id, deadletter.ErrNotFound)
+	}
+	return l.one, l.err
+}
+
+func (l *letters) Redrive(_ context.Context, r deadletter.Redrive) (deadletter.Result, error) {
+	l.order = r
+	return l.result, l.err
+}
+
+func (l *letters) Discard(_ context.Context, id, actor, reason string) error {
+	l.discard = []string{id, actor, reason}
+	return l.err
+}
+
 // bench is an API with the rest of the world in memory.
 type bench struct {
 	t      testing.TB
@@ -145,7 +186,7 @@ func newBench(t testing.TB, change func(*Deps, *Config)) *bench {
 	b := &bench{t: t, store: newMemory(), logs: &bytes.Buffer{}}
 	logger := slog.New(slog.NewTextHandler(b.logs, nil))
 	deps := Deps{
-		Executions: b.store, History: noHistory{}, Topics: someTopics{}, Outbox: &someOutbox{}, Health: health.New(), Logger: logger,
+		Executions: b.store, History: noHistory{}, Topics: someTopics{}, DeadLetters: &letters{}, Outbox: &someOutbox{}, Health: health.New(), Logger: logger,
 		Lists: lists(func(projections.Filter, projections.Page) (projections.ExecutionPage, error) {
 			return projections.ExecutionPage{}, nil
 		}),

@@ -29,10 +29,11 @@ type route struct {
 func (r route) pattern() string { return r.method + " " + r.path }
 
 const (
-	tagExecutions = "executions"
-	tagEvents     = "events"
-	tagOutbox     = "outbox"
-	tagPlatform   = "platform"
+	tagExecutions  = "executions"
+	tagDeadLetters = "dead-letters"
+	tagOutbox      = "outbox"
+	tagEvents      = "events"
+	tagPlatform    = "platform"
 )
 
 // routes returns the whole API.
@@ -47,6 +48,12 @@ func (a *API) routes() []route {
 		{method: get, path: "/v1/executions/{id}/events", scope: auth.Read, stream: true, op: a.historyDoc(), handler: a.events},
 		{method: get, path: "/v1/executions/{id}/output", scope: auth.Read, stream: true, op: a.outputDoc(), handler: a.output},
 		{method: get, path: "/v1/events", scope: auth.Read, stream: true, op: a.liveDoc(), handler: a.liveEvents},
+		{method: get, path: "/v1/dead-letters", scope: auth.Read, op: listLettersDoc(), typed: typed(a, a.listLetters)},
+		{method: get, path: "/v1/dead-letters/groups", scope: auth.Read, op: groupLettersDoc(), typed: typed(a, a.groupLetters)},
+		{method: get, path: "/v1/dead-letters/{id}", scope: auth.Read, op: getLetterDoc(), typed: typed(a, a.getLetter)},
+		{method: post, path: "/v1/dead-letters/{id}/redrive", scope: auth.Admin, op: a.redriveLetterDoc(), handler: a.redriveLetter},
+		{method: post, path: "/v1/dead-letters:redrive", scope: auth.Admin, op: a.redriveDoc(), handler: a.redriveLetters},
+		{method: post, path: "/v1/dead-letters/{id}/discard", scope: auth.Admin, op: a.discardDoc(), handler: a.discardLetter},
 		{method: get, path: "/v1/topics", scope: auth.Read, op: topicsDoc(), typed: typed(a, a.topics)},
 		{method: get, path: "/v1/outbox/events", scope: auth.Read, op: outboxListDoc(), typed: typed(a, a.outboxList)},
 		{method: get, path: "/v1/outbox/backlog", scope: auth.Read, op: outboxBacklogDoc(), typed: typed(a, a.outboxBacklog)},

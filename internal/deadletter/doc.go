@@ -1,0 +1,38 @@
+// Package deadletter owns the dead letters: the tables dead_letters and
+// dead_letter_actions, the questions that are asked about them, and their ways
+// out, redrive and discard.
+//
+// # Where letters come from
+//
+// OnTx and OnBatchTx consumers file their letters with File, in the transaction
+// that moves their position (package inbox). Letters of On consumers are records of
+// the dead-letter topic only, and handlers/deadletter files them from there. It
+// meets the letters of transactional consumers in the topic too; the place of the
+// original record (consumer, topic id, partition, offset) tells that they are
+// filed already.
+//
+// # Redrive
+//
+// A redrive writes the original record, byte for byte, into the outbox and marks
+// the letter, in one transaction per chunk. The record carries the header
+// millrace-target, so only the consumer that failed acts on it, and
+// dead-letter-replay-count, by which a letter that comes back is known: it is
+// filed as a new, OPEN letter with that count, at the place of the new record.
+// Nobody tells when a redriven record is processed: REDRIVEN is the end.
+//
+// The identity of the event (source, id) stays the same. So a letter that is
+// redriven twice is a repetition for a consumer with an inbox that has processed
+// it the first time.
+//
+// # Ordering
+//
+// Redrives run one after the other, across all processes, and go from the oldest
+// letter to the newest, so letters with one key come back in the order in which
+// they were filed. They come behind what lies in the topic by then.
+//
+// # Crash
+//
+// A redrive that dies leaves whole chunks: their records will be published, and
+// their letters are REDRIVEN. Asking again goes on with what is OPEN. A commit
+// whose answer is lost has happened or not, and the letter tells which.
+package deadletter

@@ -1,0 +1,293 @@
+package deadletter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/millrace/millrace/topics"
+)
+
+// What can be wrong with what is asked for.
+var (
+	ErrNotFound     = errors.New("there is no such dead letter")
+	ErrNotOpen      = errors.New("the dead letter is not open")
+	ErrReplayLimit  = errors.New("the dead letter was redriven too often")
+	ErrTopicMissing = errors.New("the topic of the dead letter does not exist")
+)
+
+// Config is what a Store works with.
+type Config struct {
+	Pool *pgxpool.Pool
+	// Naming leads from names of topics at the broker to those of the outbox.
+	Naming topics.Naming
+	// TopicNames returns the names of all topics that the broker has. It is asked
+	// before a redrive, outside of any transaction.
+	TopicNames func(ctx context.Context) ([]string, error)
+	// Wake wakes the relay. Nil does without.
+	Wake func()
+	// Registerer takes the metrics. Nil keeps none.
+	Registerer prometheus.Registerer
+}
+
+// Store answers questions about dead letters and redrives them. It is safe for
+// concurrent use.
+type Store struct {
+	cfg      Config
+	redriven prometheus.Counter
+	// chunk is how many letters one transaction redrives. Tests make it smaller.
+	chunk int
+	// between, in tests, is called between chunks.
+	between func() error
+}
+
+// New returns a store.
+func New(cfg Config) *Store {
+	if cfg.Wake == nil {
+		cfg.Wake = func() {}
+	}
+	s := &Store{cfg: cfg, chunk: redriveChunk, redriven: prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "millrace_dead_letters_redriven_total", Help: "Dead letters that were redriven by this process.",
+	})}
+	if cfg.Registerer != nil {
+		cfg.Registerer.MustRegister(s.redriven)
+	}
+	return s
+}
+
+// Letter is a dead letter as it is filed.
+type Letter struct {
+	ID              uuid.UUID
+	Status          Status
+	Consumer, Group string
+	// Record is the original record. In lists it has neither value nor headers.
+	Record topics.Record
+	// EventType, Source and EventID are empty when the record could not be decoded.
+	EventType, Source, EventID string
+	ReplaySession              string
+	Class                      string
+	Reason, Error              string
+	ErrorType, CauseType       string
+	Attempts                   int
+	FirstFailure, LastFailure  time.Time
+	Fingerprint                string
+	// ReplayCount is how often the event was redriven, over all of its letters.
+	ReplayCount int
+	// RedriveOf is the letter whose redrive failed and led to this one, or nil.
+	RedriveOf *uuid.UUID
+	// Actions is what people did with it. Not in lists.
+	Actions []Action
+}
+
+// Action is one entry of the audit.
+type Action struct {
+	At time.Time
+	// Actor is the name of the principal.
+	Actor string
+	// Action is "redrive" or "discard".
+	Action string
+	Reason string
+	// Forced says that a limit was overridden.
+	Forced bool
+}
+
+// Page says which part of a list.
+type Page struct {
+	// Size defaults to 50 and is at most 1000.
+	Size int
+	// Token is the NextToken of the page before; empty for the first.
+	Token string
+}
+
+// List is one page of letters.
+type List struct {
+	Letters []Letter
+	// NextToken continues the list; empty at its end.
+	NextToken string
+}
+
+const (
+	pageSizeDefault = 50
+	pageSizeMax     = 1000
+)
+
+const listColumns = `id, status, consumer, consumer_group, topic, topic_id, partition, "offset", record_time, key,
+  coalesce(event_type, ''), coalesce(source, ''), coalesce(event_id, ''), replay_session, class, reason, error,
+  error_type, cause_type, attempts, first_failed_at, last_failed_at, fingerprint, replay_count, redrive_of`
+
+// fields are where listColumns go.
+func (l *Letter) fields() []any {
+	r := &l.Record
+	return []any{
+		&l.ID, &l.Status, &l.Consumer, &l.Group, &r.Topic, (*uuid.UUID)(&r.TopicID), &r.Partition, &r.Offset, &nullTime{&r.Timestamp}, &r.Key,
+		&l.EventType, &l.Source, &l.EventID, &l.ReplaySession, &l.Class, &l.Reason, &l.Error,
+		&l.ErrorType, &l.CauseType, &l.Attempts, &l.FirstFailure, &l.LastFailure, &l.Fingerprint, &l.ReplayCount, &l.RedriveOf,
+	}
+}
+
+// nullTime scans NULL as the zero time.
+type nullTime struct{ to *time.Time }
+
+// Scan implements sql.Scanner.
+func (n *nullTime) Scan(value any) error {
+	switch v := value.(type) {
+	case nil:
+		*n.to = time.Time{}
+	case time.Time:
+		*n.to = v
+	default:
+		return fmt.Errorf("scan time: unexpected %T", value)
+	}
+	return nil
+}
+
+// List returns the letters that the filter selects, the last failure first.
+// Paging is by key: letters that come meanwhile do not move those on later pages.
+// A token belongs to its filter; otherwise the error is ErrPageToken.
+func (s *Store) List(ctx context.Context, f Filter, p Page) (List, error) {
+	size := p.Size
+	if size <= 0 {
+		size = pageSizeDefault
+	}
+	size = min(size, pageSizeMax)
+	q := f.query()
+	if p.Token != "" {
+		at, id, err := parseToken(p.Token, f)
+		if err != nil {
+			return List{}, err
+		}
+		q.where("(last_failed_at, id) < (%s, %s)", at, id)
+	}
+	sql := "SELECT " + listColumns + "\nFROM dead_letters" + q.clause() +
+		fmt.Sprintf("\nORDER BY last_failed_at DESC, id DESC\nLIMIT %d", size+1)
+	rows, err := s.cfg.Pool.Query(ctx, sql, q.args...)
+	if err != nil {
+		return List{}, fmt.Errorf("list dead letters: %w", err)
+	}
+	letters, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (Letter, error) {
+		var l Letter
+		return l, row.Scan(l.fields()...)
+	})
+	if err != nil {
+		return List{}, fmt.Errorf("list dead letters: %w", err)
+	}
+	out := List{Letters: letters}
+	if len(letters) > size {
+		out.Letters = letters[:size]
+		last := letters[size-1]
+		out.NextToken = newToken(last.LastFailure, last.ID, f)
+	}
+	return out, nil
+}
+
+// Group is the letters with one fingerprint.
+type Group struct {
+	Fingerprint, Consumer, Class string
+	// Reason is that of the letter that failed last.
+	Reason              string
+	Count               int64
+	FirstSeen, LastSeen time.Time
+}
+
+// Groups returns the letters that the filter selects by fingerprint, the largest
+// group first, at most limit.
+func (s *Store) Groups(ctx context.Context, f Filter, limit int) ([]Group, error) {
+	q := f.query()
+	sql := `SELECT fingerprint, consumer, class, (array_agg(left(reason, 1024) ORDER BY last_failed_at DESC))[1], count(*),
+  min(first_failed_at), max(last_failed_at)
+FROM dead_letters` + q.clause() + fmt.Sprintf(`
+GROUP BY fingerprint, consumer, class
+ORDER BY count(*) DESC, fingerprint, consumer
+LIMIT %d`, min(max(limit, 1), pageSizeMax))
+	rows, err := s.cfg.Pool.Query(ctx, sql, q.args...)
+	if err != nil {
+		return nil, fmt.Errorf("group dead letters: %w", err)
+	}
+	groups, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Group])
+	if err != nil {
+		return nil, fmt.Errorf("group dead letters: %w", err)
+	}
+	return groups, nil
+}
+
+// Get returns one letter with its record and what was done with it, or
+// ErrNotFound.
+func (s *Store) Get(ctx context.Context, id string) (Letter, error) {
+	parsed, err := uuid.Parse(id)
+	if err != nil {
+		return Letter{}, fmt.Errorf("dead letter %q: %w", id, ErrNotFound)
+	}
+	l, err := getIn(ctx, s.cfg.Pool, parsed, "")
+	if err != nil {
+		return Letter{}, err
+	}
+	rows, err := s.cfg.Pool.Query(ctx,
+		`SELECT at, actor, action, reason, forced FROM dead_letter_actions WHERE dead_letter_id = $1 ORDER BY id`, parsed)
+	if err == nil {
+		l.Actions, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Action])
+	}
+	if err != nil {
+		return Letter{}, fmt.Errorf("read the actions of dead letter %s: %w", id, err)
+	}
+	return l, nil
+}
+
+// querier is a pool or a transaction.
+type querier interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+func getIn(ctx context.Context, db querier, id uuid.UUID, lock string) (Letter, error) {
+	l, err := scanWhole(db.QueryRow(ctx, wholeSQL+" WHERE id = $1 "+lock, id))
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return Letter{}, fmt.Errorf("dead letter %s: %w", id, ErrNotFound)
+	case err != nil:
+		return Letter{}, fmt.Errorf("read dead letter %s: %w", id, err)
+	}
+	return l, nil
+}
+
+const wholeSQL = "SELECT " + listColumns + ", value, header_keys, header_values FROM dead_letters"
+
+// scanWhole reads a row of wholeSQL.
+func scanWhole(row pgx.Row) (Letter, error) {
+	var l Letter
+	var keys, values [][]byte
+	if err := row.Scan(append(l.fields(), &l.Record.Value, &keys, &values)...); err != nil {
+		return Letter{}, err
+	}
+	if len(keys) != len(values) {
+		return Letter{}, fmt.Errorf("dead letter %s: %d names for %d values of headers", l.ID, len(keys), len(values))
+	}
+	for i, key := range keys {
+		l.Record.Headers = append(l.Record.Headers, topics.Header{Key: string(key), Value: values[i]})
+	}
+	return l, nil
+}
+
+// Stats returns how many letters there are in each status.
+func (s *Store) Stats(ctx context.Context) (map[Status]int64, error) { return stats(ctx, s.cfg.Pool) }
+
+func stats(ctx context.Context, pool *pgxpool.Pool) (map[Status]int64, error) {
+	counts := make(map[Status]int64, len(Statuses()))
+	for _, status := range Statuses() {
+		counts[status] = 0
+	}
+	rows, err := pool.Query(ctx, `SELECT status, count(*) FROM dead_letters GROUP BY status`)
+	if err != nil {
+		return nil, fmt.Errorf("count dead letters: %w", err)
+	}
+	var status Status
+	var n int64
+	if _, err := pgx.ForEachRow(rows, []any{&status, &n}, func() error { counts[status] = n; return nil }); err != nil {
+		return nil, fmt.Errorf("count dead letters: %w", err)
+	}
+	return counts, nil
+}
