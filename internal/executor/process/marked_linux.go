@@ -48,5 +48,11 @@ func killIfMarked(pid int, mark []byte) bool {
 		return false
 	}
 	defer func() { _ = unix.Close(fd) }()
-	return marked(pid, mark) && unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) == nil
+	if !marked(pid, mark) || unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) != nil {
+		return false
+	}
+	// A process loses its environment some time before it has ended, so the next
+	// look would not find it while it still holds its files.
+	_, _ = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(time.Second/time.Millisecond))
+	return true
 }
