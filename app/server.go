@@ -22,6 +22,7 @@ import (
 	"github.com/millrace/millrace/internal/eventlog"
 	"github.com/millrace/millrace/internal/execution/store"
 	"github.com/millrace/millrace/internal/outbox"
+	"github.com/millrace/millrace/internal/parking"
 	"github.com/millrace/millrace/internal/postgres"
 	"github.com/millrace/millrace/internal/secret"
 	"github.com/millrace/millrace/internal/server"
@@ -66,7 +67,10 @@ func newDeadLetters(
 ) *deadletter.Store {
 	return deadletter.New(deadletter.Config{
 		Pool: c.pool, Naming: cfg.TopicNaming(), Registerer: reg,
-		Wake: func() { signals.Wake(outbox.WakeName) },
+		Wake: func() {
+			signals.Wake(outbox.WakeName)
+			signals.Wake(parking.WakeName)
+		},
 		TopicNames: func(ctx context.Context) ([]string, error) {
 			found, err := c.admin.ListTopics(ctx)
 			names := make([]string, len(found))

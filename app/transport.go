@@ -13,6 +13,7 @@ import (
 	"github.com/millrace/millrace/internal/inbox"
 	"github.com/millrace/millrace/internal/kafka"
 	"github.com/millrace/millrace/internal/outbox"
+	"github.com/millrace/millrace/internal/parking"
 	"github.com/millrace/millrace/internal/postgres"
 	"github.com/millrace/millrace/pipeline"
 )
@@ -52,12 +53,15 @@ type routerParams struct {
 	Consumers []pipeline.Consumer `group:"consumers"`
 }
 
-func newRouter(p routerParams) (*pipeline.Router, error) {
+func newRouter(lc fx.Lifecycle, p routerParams) (*pipeline.Router, error) {
+	lanes, stop := p.Signals.Subscribe(parking.WakeName)
+	lc.Append(fx.StopHook(stop))
 	router, err := pipeline.NewRouter(pipeline.RouterConfig{
 		Subscribe: func(sub pipeline.Subscription) (message.Subscriber, error) {
 			return subscribe(p, sub)
 		},
 		Store:          inbox.New(p.Pool, func() { p.Signals.Wake(outbox.WakeName) }),
+		LaneWake:       lanes,
 		DeadLetters:    p.Records,
 		Naming:         p.Config.TopicNaming(),
 		Infrastructure: []func(error) bool{isInfrastructure},

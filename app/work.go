@@ -26,6 +26,7 @@ import (
 	"github.com/millrace/millrace/internal/kafka"
 	"github.com/millrace/millrace/internal/lease"
 	"github.com/millrace/millrace/internal/outbox"
+	"github.com/millrace/millrace/internal/parking"
 	"github.com/millrace/millrace/internal/postgres"
 	"github.com/millrace/millrace/pipeline"
 	"github.com/millrace/millrace/projections"
@@ -33,7 +34,7 @@ import (
 
 var (
 	relayModule       = fx.Module("relay", fx.Provide(newRelay))
-	maintenanceModule = fx.Module("maintenance", fx.Provide(newSweeper, deadletter.NewGauge),
+	maintenanceModule = fx.Module("maintenance", fx.Provide(newSweeper, deadletter.NewGauge, parking.NewGauge),
 		asConsumer(newRecorderConsumer), asConsumer(letterfiler.New))
 	coordinatorModule = fx.Module("coordinator", fx.Provide(newAdmitter), asConsumer(newCoordinatorConsumer))
 	workerModule      = fx.Module("worker", fx.Provide(newExecutors, newWorker), asConsumer((*worker.Worker).Consumer))
@@ -56,9 +57,10 @@ func newSweeper(st *store.Store, log *slog.Logger, reg prometheus.Registerer) *c
 	return coordinator.NewSweeper(st, 0, log, reg)
 }
 
-func runMaintenance(l *loops, s *coordinator.Sweeper, g *deadletter.Gauge) {
+func runMaintenance(l *loops, s *coordinator.Sweeper, g *deadletter.Gauge, parked *parking.Gauge) {
 	l.run("sweeper", s.Run)
 	l.run("dead letter gauge", g.Run)
+	l.run("parking gauge", parked.Run)
 }
 
 func newRecorderConsumer() pipeline.Consumer { return recorder.New() }

@@ -26,6 +26,7 @@ const (
 	NotTargeted   Outcome = "not_targeted"   // addressed to other consumers
 	ReplayDropped Outcome = "replay_dropped" // history re-emitted, and the consumer did not opt in
 	DeadLettered  Outcome = "dead_lettered"  // filed as a dead letter
+	Parked        Outcome = "parked"         // waits behind a dead letter with its key
 
 	Stalled     Outcome = "stalled"     // cannot go on now: the partition waits
 	Fenced      Outcome = "fenced"      // the partition is lost

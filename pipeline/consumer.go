@@ -69,7 +69,31 @@ type Delivery struct {
 	// Breaker says when so many records fail that the consumer stalls rather than
 	// dead-letters them. Defaults to 20 faults and more than half of the last 100.
 	Breaker Breaker
+	// Ordered says what a dead letter means for the later events of its key.
+	// Defaults to AsTheyCome. PerKey is for OnTx and OnBatchTx.
+	Ordered Ordered
+	// MaxParked is how many events of one key may wait behind a dead letter, and
+	// MaxParkedTotal how many of one partition. What would be more stalls the
+	// partition until the dead letters are redriven or discarded. They default to
+	// 2000 and 10000 and are for PerKey only.
+	MaxParked, MaxParkedTotal int
 }
+
+// Ordered says what a dead letter means for the events of its key that come after
+// it.
+type Ordered uint8
+
+// The orders.
+const (
+	// AsTheyCome: later events are handled as if nothing was. A dead letter that is
+	// redriven comes after them.
+	AsTheyCome Ordered = iota
+	// PerKey: later events of the key are parked, in PostgreSQL, until the dead
+	// letter is redriven or discarded; then they are handled in order, before any
+	// that come thereafter. Other keys go on, and so do records without a key, which
+	// have no order to keep.
+	PerKey
+)
 
 // Parts of Delivery. See package middleware.
 type (
@@ -100,6 +124,9 @@ const (
 	BatchSizeDefault = 256
 	TimeoutDefault   = 30 * time.Second
 	maxBatchSize     = 10_000
+	// MaxParkedDefault is per key, MaxParkedTotalDefault per partition.
+	MaxParkedDefault      = 2000
+	MaxParkedTotalDefault = 10_000
 	// MaxGather is the longest Consumer.Gather.
 	MaxGather = time.Second
 )
@@ -118,6 +145,10 @@ func (c Consumer) WithDefaults() Consumer {
 	d.MaxAttempts = cmp.Or(d.MaxAttempts, middleware.MaxAttemptsDefault)
 	d.Backoff = d.Backoff.WithDefaults()
 	d.DeadLetterTopic = cmp.Or(d.DeadLetterTopic, topics.DeadLetters)
+	if d.Ordered == PerKey {
+		d.MaxParked = cmp.Or(d.MaxParked, MaxParkedDefault)
+		d.MaxParkedTotal = cmp.Or(d.MaxParkedTotal, max(MaxParkedTotalDefault, d.MaxParked))
+	}
 	return c
 }
 
@@ -165,8 +196,27 @@ func (c Consumer) Validate() error {
 	if err := c.Delivery.Backoff.Validate(); err != nil {
 		errs = append(errs, err)
 	}
+	errs = append(errs, c.orderProblems()...)
 	if len(errs) == 0 {
 		return nil
 	}
 	return fmt.Errorf("consumer %q: %w", c.Name, errors.Join(errs...))
+}
+
+func (c Consumer) orderProblems() []error {
+	var errs []error
+	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	d := c.Delivery
+	switch {
+	case d.Ordered > PerKey:
+		fail("delivery ordered %d: want AsTheyCome or PerKey", d.Ordered)
+	case d.Ordered == AsTheyCome && (d.MaxParked != 0 || d.MaxParkedTotal != 0):
+		fail("delivery max parked %d and %d: only PerKey parks", d.MaxParked, d.MaxParkedTotal)
+	case d.Ordered == AsTheyCome:
+	case c.Handle.kind == each:
+		fail("delivery ordered per key: only OnTx and OnBatchTx can park events")
+	case d.MaxParked < 1 || d.MaxParkedTotal < d.MaxParked:
+		fail("delivery max parked %d and %d: want at least 1 per key, and per partition no less than per key", d.MaxParked, d.MaxParkedTotal)
+	}
+	return errs
 }

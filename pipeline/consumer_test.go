@@ -30,6 +30,12 @@ func TestConsumerDefaults(t *testing.T) {
 	assert.Equal(t, 5, c.Delivery.MaxAttempts)
 	assert.Equal(t, topics.DeadLetters, c.Delivery.DeadLetterTopic)
 	assert.Equal(t, 1, consumer(pipeline.On(ignore[topics.Record])).WithDefaults().BatchSize)
+	assert.Zero(t, c.Delivery.MaxParked, "not ordered per key")
+	c.Delivery.Ordered = pipeline.PerKey
+	require.NoError(t, c.Validate())
+	assert.Equal(t, pipeline.MaxParkedDefault, c.WithDefaults().Delivery.MaxParked)
+	c.Delivery.MaxParked = 50_000
+	require.NoError(t, c.Validate(), "the limit of the partition follows")
 }
 
 func TestConsumerValidateNamesEveryMistake(t *testing.T) {
@@ -53,6 +59,11 @@ func TestConsumerValidateNamesEveryMistake(t *testing.T) {
 		"joins On with OnTx":                            consumer(pipeline.Mux(on, pipeline.OnTx(ignoreTx[topics.ExecutionFailed]))),
 		"two handlers for millrace.execution.completed": consumer(pipeline.Mux(on, on)),
 		"two handlers for topics.Envelope":              consumer(pipeline.Mux(pipeline.On(ignore[topics.Envelope]), pipeline.On(ignore[topics.Envelope]))),
+		"only OnTx and OnBatchTx can park":              {Name: "audit", Topic: "t", Handle: on, Delivery: pipeline.Delivery{Ordered: pipeline.PerKey}},
+		"ordered 2: want":                               {Name: "audit", Topic: "t", Handle: on, Delivery: pipeline.Delivery{Ordered: 2}},
+		"only PerKey parks":                             {Name: "audit", Topic: "t", Handle: on, Delivery: pipeline.Delivery{MaxParked: 1}},
+		"max parked 5 and 4": {Name: "audit", Topic: "t", Handle: pipeline.OnTx(ignoreTx[topics.Record]),
+			Delivery: pipeline.Delivery{Ordered: pipeline.PerKey, MaxParked: 5, MaxParkedTotal: 4}},
 	} {
 		t.Run(want, func(t *testing.T) {
 			t.Parallel()

@@ -40,7 +40,9 @@
 // partition, and so of one key, are handled one after the other in order;
 // partitions are handled at the same time. A record never gets lost: it is
 // handled, filed as a dead letter, or its partition stalls visibly and tries
-// again. What happens after an error depends on whose fault it is; see Permanent,
+// again. Where Delivery.Ordered says so, the later records of a dead letter's key are
+// parked and handled after it was redriven or discarded; that happens beside the
+// partition, maybe in another process, and at the same time as records of other keys. What happens after an error depends on whose fault it is; see Permanent,
 // RetryAfter, Infrastructure and Malformed, and Consumer.Delivery.
 //
 // For OnTx and OnBatchTx the position in PostgreSQL is the truth, and each

@@ -47,7 +47,12 @@ type RouterConfig struct {
 	// closes it first of all when it stops, and expects Close to drain, that is to
 	// hand out nothing new and to return when what is in flight was acked or nacked.
 	Subscribe func(Subscription) (message.Subscriber, error)
-	Store     Store
+	// Store drains lanes too if it is a LaneStore.
+	Store Store
+	// LanePoll is how often it is looked for lanes to drain. Defaults to 1 s.
+	LanePoll time.Duration
+	// LaneWake, if set, has it looked at once.
+	LaneWake <-chan struct{}
 	// DeadLetters is not closed by the router.
 	DeadLetters RecordPublisher
 	Naming      topics.Naming
@@ -105,6 +110,7 @@ func NewRouter(cfg RouterConfig) (*Router, error) {
 	cfg.GroupPrefix = cmp.Or(cfg.GroupPrefix, GroupPrefixDefault)
 	cfg.DrainTimeout = cmp.Or(cfg.DrainTimeout, DrainTimeoutDefault)
 	cfg.CloseTimeout = cmp.Or(cfg.CloseTimeout, CloseTimeoutDefault)
+	cfg.LanePoll = cmp.Or(cfg.LanePoll, lanePollDefault)
 	cfg.Log = cmp.Or(cfg.Log, slog.Default())
 	r := &Router{cfg: cfg, stopped: make(chan struct{}), stop: make(chan struct{})}
 	if cfg.Registerer != nil {
@@ -201,11 +207,14 @@ func (r *Router) Run(ctx context.Context) error {
 	case err := <-ended:
 		return fmt.Errorf("run router: %w", errors.Join(err, r.closeSubscribers()))
 	}
+	lanes := r.startLanes(work)
 	flush := time.NewTicker(maxIdleTime)
 	defer flush.Stop()
 	for {
 		select {
 		case err := <-ended:
+			cancel()
+			lanes.stop()
 			if err = errors.Join(err, r.closeSubscribers()); err != nil {
 				return fmt.Errorf("run router: %w", err)
 			}
@@ -213,9 +222,9 @@ func (r *Router) Run(ctx context.Context) error {
 		case <-flush.C:
 			r.flushIdle(work)
 		case <-ctx.Done():
-			return r.drain(cancel, ended)
+			return r.drain(cancel, lanes, ended)
 		case <-r.stop:
-			return r.drain(cancel, ended)
+			return r.drain(cancel, lanes, ended)
 		}
 	}
 }
@@ -233,10 +242,16 @@ func (r *Router) flushIdle(ctx context.Context) {
 }
 
 // drain is the stop of a running router.
-func (r *Router) drain(cancel context.CancelFunc, ended <-chan error) error {
+func (r *Router) drain(cancel context.CancelFunc, lanes *laneLoop, ended <-chan error) error {
 	r.closing.Store(true)
 	drained := make(chan error, 1)
-	go func() { drained <- r.closeSubscribers() }()
+	go func() {
+		var wg sync.WaitGroup
+		wg.Go(lanes.stop)
+		err := r.closeSubscribers()
+		wg.Wait()
+		drained <- err
+	}()
 
 	timer := time.NewTimer(r.cfg.DrainTimeout)
 	defer timer.Stop()

@@ -15,7 +15,7 @@ func (p *Processor) settleTx(ctx context.Context, f *middleware.Flight, steps []
 		return Infrastructure(fmt.Errorf("%s needs records with offsets, which this subscriber does not give", p.consumer.Handle.kind))
 	}
 	last := f.Items[len(f.Items)-1].Record.Offset
-	if len(steps) == 0 && !hasLetter(f) && p.idle.mayWait(p.partition(f), f, p.cfg.Now()) {
+	if len(steps) == 0 && !hasLetter(f) && f.Delivery.Lane == 0 && p.idle.mayWait(p.partition(f), f, p.cfg.Now()) {
 		return nil
 	}
 	if p.consumer.Handle.kind == batchTx || len(f.Items) == 1 {
@@ -58,6 +58,7 @@ func (p *Processor) apply(ctx context.Context, f *middleware.Flight, steps []ste
 		Consumer:  p.consumer.Name,
 		Partition: p.partition(f),
 		Epoch:     d.Epoch, Next: next, DeadLetterTopic: p.consumer.Delivery.DeadLetterTopic,
+		Lane: d.Lane, Parking: p.parking(),
 	}
 	var settled []*middleware.Item // by entry
 	var stepOf []int               // by entry; -1 for letters
@@ -65,11 +66,11 @@ func (p *Processor) apply(ctx context.Context, f *middleware.Flight, steps []ste
 		item := &items[i]
 		switch {
 		case s < len(steps) && steps[s].index == base+i:
-			w.Entries = append(w.Entries, Entry{Offset: item.Record.Offset, Identity: p.identity(item)})
+			w.Entries = append(w.Entries, Entry{Offset: item.Record.Offset, Record: &item.Record, Identity: p.identity(item)})
 			settled, stepOf = append(settled, item), append(stepOf, s)
 			s++
 		case item.Outcome == middleware.Open && item.Letter != nil:
-			w.Entries = append(w.Entries, Entry{Offset: item.Record.Offset, Letter: item.Letter})
+			w.Entries = append(w.Entries, Entry{Offset: item.Record.Offset, Record: &item.Record, Letter: item.Letter})
 			settled, stepOf = append(settled, item), append(stepOf, -1)
 		}
 	}
@@ -90,7 +91,9 @@ func (p *Processor) apply(ctx context.Context, f *middleware.Flight, steps []ste
 	if err != nil {
 		return p.blame(ctx, err, effectErr)
 	}
-	p.idle.moved(w.Partition, d.Epoch, next, p.cfg.Now())
+	if d.Lane == 0 {
+		p.idle.moved(w.Partition, d.Epoch, next, p.cfg.Now())
+	}
 	for _, fn := range committed {
 		fn()
 	}
@@ -118,11 +121,18 @@ func outcome(v Verdict, letter bool) middleware.Outcome {
 	switch {
 	case v == Repeated:
 		return middleware.Duplicate
+	case v == Parked:
+		return middleware.Parked
 	case letter:
 		return middleware.DeadLettered
 	default:
 		return middleware.Done
 	}
+}
+
+func (p *Processor) parking() Parking {
+	d := p.consumer.Delivery
+	return Parking{Open: d.Ordered == PerKey, PerKey: d.MaxParked, Total: d.MaxParkedTotal}
 }
 
 func (p *Processor) identity(item *middleware.Item) *Identity {

@@ -64,6 +64,9 @@ func (b *statusBoard) note(f *middleware.Flight, err error, class Class, now tim
 		b.records[cmp.Or(item.Outcome, middleware.Done)]++
 	}
 	partition := f.Delivery.Partition
+	if f.Delivery.Lane != 0 {
+		return // the partition itself goes on; the lane keeps its own account
+	}
 	if err == nil || class == ShutdownFault {
 		// Done, or no longer ours to report on.
 		delete(b.stalls, partition)

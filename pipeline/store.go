@@ -59,11 +59,30 @@ type Work struct {
 	Effect func(ctx context.Context, tx StoreTx, fresh []int) error
 	// DeadLetterTopic is where letters are published.
 	DeadLetterTopic topics.Topic
+	// Lane is the lane that the entries waited in, and Epoch its token; zero when
+	// they come from the partition. Then no position moves: what lies below Next is
+	// removed from the lane.
+	Lane int64
+	// Parking says what becomes of entries behind a letter.
+	Parking Parking
+}
+
+// Parking is the part of a consumer's Delivery that a store needs. What waits in
+// a lane that is open keeps its order whatever it says.
+type Parking struct {
+	// Open says that a letter with a key opens a lane for it.
+	Open bool
+	// PerKey and Total are the most events that may wait in one lane, and in all
+	// lanes of one partition. Zero is no limit.
+	PerKey, Total int
 }
 
 // Entry is one record to settle: either an event to apply or a letter to file.
 type Entry struct {
 	Offset int64
+	// Record is the record itself, of which a store keeps a copy when it parks it.
+	// Do not change it.
+	Record *topics.Record
 	// Identity is the event's key in the inbox; nil when the consumer keeps none,
 	// or when the record has no identity.
 	Identity *Identity
@@ -85,6 +104,7 @@ type Verdict uint8
 const (
 	Fresh    Verdict = iota // settled by this transaction
 	Repeated                // settled before
+	Parked                  // waits in the lane of its key
 )
 
 // StoreTx is a transaction of the store as the runtime sees it. If it has a

@@ -24,11 +24,17 @@
 // redriven twice is a repetition for a consumer with an inbox that has processed
 // it the first time.
 //
+// A letter behind which its key waits (package parking) does not go through the
+// topic: its record becomes the first in its lane, and the lane moves. If the record
+// fails there it is the same letter, OPEN again. Discarding the letter lets the lane
+// move as well, and so does any other way in which it stops being OPEN.
+//
 // # Ordering
 //
 // Redrives run one after the other, across all processes, and go from the oldest
 // letter to the newest, so letters with one key come back in the order in which
-// they were filed. They come behind what lies in the topic by then.
+// they were filed. They come behind what lies in the topic by then, except for those
+// that have a lane.
 //
 // # Crash
 //

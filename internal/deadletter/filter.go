@@ -46,6 +46,8 @@ type Filter struct {
 	Class, Fingerprint string
 	// Key is that of the record. Nil selects all.
 	Key []byte
+	// Heads selects letters behind which their key waits in a lane.
+	Heads bool
 	// FailedAfter and FailedBefore bound the last failure, both exclusive.
 	FailedAfter, FailedBefore time.Time
 }
@@ -96,6 +98,9 @@ func (f Filter) query() *query {
 	q.equal("fingerprint", f.Fingerprint)
 	if f.Key != nil {
 		q.where("key = %s", f.Key)
+	}
+	if f.Heads {
+		q.where("id IN (SELECT head FROM parked_lanes)")
 	}
 	if !f.FailedAfter.IsZero() {
 		q.where("last_failed_at > %s", f.FailedAfter)

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace/millrace/internal/outbox"
+	"github.com/millrace/millrace/internal/parking"
 	"github.com/millrace/millrace/internal/postgres"
 	"github.com/millrace/millrace/middleware"
 	"github.com/millrace/millrace/topics"
@@ -261,25 +262,35 @@ func (r *redrive) judge(l Letter) error {
 	return nil
 }
 
-// send writes the records into the outbox and marks the letters.
+// send writes the records into their lanes or into the outbox and marks the letters.
 func (r *redrive) send(ctx context.Context, tx pgx.Tx, letters []Letter) error {
 	if len(letters) == 0 {
 		return nil
 	}
-	entries := make([]outbox.Entry, len(letters))
-	ids := make([]uuid.UUID, len(letters))
+	records, ids := make([]parking.Redriven, len(letters)), make([]uuid.UUID, len(letters))
 	for i, l := range letters {
 		ids[i] = l.ID
-		record := l.again()
+		records[i] = parking.Redriven{Letter: l.ID, Offset: l.Record.Offset, Record: l.again()}
+	}
+	inLanes, err := parking.Redrive(ctx, tx, records)
+	if err != nil {
+		return err
+	}
+	entries := make([]outbox.Entry, 0, len(letters))
+	for i, l := range letters {
+		if inLanes[l.ID] {
+			continue
+		}
+		record := records[i].Record
 		key := record.Key[:min(len(record.Key), maxKeyInID)]
-		entries[i] = outbox.Entry{
+		entries = append(entries, outbox.Entry{
 			AggregateType: "redrive",
 			AggregateID:   fmt.Sprintf("redrive/%s/%s/%s", l.Consumer, l.Record.Topic, hex.EncodeToString(key)),
 			Topic:         r.store.cfg.Naming.Logical(l.Record.Topic),
 			// The row gets an id of its own: the event's is that of another row.
 			Envelope: topics.Envelope{Type: l.EventType},
 			Record:   &record,
-		}
+		})
 	}
 	if err := outbox.Append(ctx, tx, entries...); err != nil {
 		return err
@@ -329,7 +340,7 @@ func (s *Store) Discard(ctx context.Context, id, actor, reason string) error {
 	if err != nil {
 		return fmt.Errorf("dead letter %q: %w", id, ErrNotFound)
 	}
-	return postgres.InTx(ctx, s.cfg.Pool, func(ctx context.Context, tx pgx.Tx) error {
+	err = postgres.InTx(ctx, s.cfg.Pool, func(ctx context.Context, tx pgx.Tx) error {
 		l, err := getIn(ctx, tx, parsed, "FOR UPDATE")
 		if err != nil {
 			return err
@@ -342,4 +353,8 @@ func (s *Store) Discard(ctx context.Context, id, actor, reason string) error {
 		}
 		return audit(ctx, tx, []uuid.UUID{parsed}, Action{Actor: actor, Action: "discard", Reason: reason})
 	})
+	if err == nil {
+		s.cfg.Wake() // its key may have waited for it
+	}
+	return err
 }

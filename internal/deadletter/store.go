@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/millrace/millrace/internal/parking"
 	"github.com/millrace/millrace/topics"
 )
 
@@ -30,7 +31,7 @@ type Config struct {
 	// TopicNames returns the names of all topics that the broker has. It is asked
 	// before a redrive, outside of any transaction.
 	TopicNames func(ctx context.Context) ([]string, error)
-	// Wake wakes the relay. Nil does without.
+	// Wake wakes the relay and those that drain lanes. Nil does without.
 	Wake func()
 	// Registerer takes the metrics. Nil keeps none.
 	Registerer prometheus.Registerer
@@ -81,6 +82,8 @@ type Letter struct {
 	ReplayCount int
 	// RedriveOf is the letter whose redrive failed and led to this one, or nil.
 	RedriveOf *uuid.UUID
+	// Lane is the lane of which the letter is the head; nil when it is none.
+	Lane *parking.Lane
 	// Actions is what people did with it. Not in lists.
 	Actions []Action
 }
@@ -183,6 +186,9 @@ func (s *Store) List(ctx context.Context, f Filter, p Page) (List, error) {
 		last := letters[size-1]
 		out.NextToken = newToken(last.LastFailure, last.ID, f)
 	}
+	if err := findLanes(ctx, s.cfg.Pool, out.Letters); err != nil {
+		return List{}, err
+	}
 	return out, nil
 }
 
@@ -235,7 +241,11 @@ func (s *Store) Get(ctx context.Context, id string) (Letter, error) {
 	if err != nil {
 		return Letter{}, fmt.Errorf("read the actions of dead letter %s: %w", id, err)
 	}
-	return l, nil
+	whole := []Letter{l}
+	if err := findLanes(ctx, s.cfg.Pool, whole); err != nil {
+		return Letter{}, err
+	}
+	return whole[0], nil
 }
 
 // querier is a pool or a transaction.

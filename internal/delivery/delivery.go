@@ -43,6 +43,9 @@ type Delivery struct {
 	// Try counts from 1 how often the transport has handed out these records
 	// since it owns the partition.
 	Try int
+	// Lane is the lane in which the records waited behind a dead letter, and Epoch
+	// its token; zero for records that come from the log.
+	Lane int64
 
 	mu  sync.Mutex
 	err error

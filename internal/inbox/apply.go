@@ -18,7 +18,12 @@ func (s *Store) Apply(ctx context.Context, w pipeline.Work) ([]pipeline.Verdict,
 	var appended bool
 	err := postgres.InTx(ctx, s.db, func(ctx context.Context, tx pgx.Tx) error {
 		var err error
-		verdicts, err = applyIn(ctx, effectTx{Tx: tx, appended: &appended}, w)
+		etx := effectTx{Tx: tx, appended: &appended}
+		if w.Lane != 0 {
+			verdicts, err = applyLane(ctx, etx, w)
+		} else {
+			verdicts, err = applyIn(ctx, etx, w)
+		}
 		return err
 	})
 	if err != nil {
@@ -31,7 +36,7 @@ func (s *Store) Apply(ctx context.Context, w pipeline.Work) ([]pipeline.Verdict,
 }
 
 func applyIn(ctx context.Context, tx effectTx, w pipeline.Work) ([]pipeline.Verdict, error) {
-	verdicts, err := enter(ctx, tx, w)
+	verdicts, parked, err := enter(ctx, tx, w)
 	if err != nil {
 		return nil, err
 	}
@@ -41,25 +46,31 @@ func applyIn(ctx context.Context, tx effectTx, w pipeline.Work) ([]pipeline.Verd
 	if err := fileLetters(ctx, tx, w, verdicts); err != nil {
 		return nil, pipeline.Infrastructure(fmt.Errorf("file dead letters: %w", err))
 	}
+	if parked != nil {
+		if err := parked.park(ctx, tx, w); err != nil {
+			return nil, pipeline.Infrastructure(err)
+		}
+	}
 	return verdicts, nil
 }
 
 // FOR NO KEY UPDATE is the lock that movePosition takes anyway.
 const lockPosition = `
-SELECT next_offset, owner_epoch FROM consumer_offsets
+SELECT next_offset, owner_epoch, lanes FROM consumer_offsets
 WHERE consumer_group = $1 AND topic_id = $2 AND partition = $3
 FOR NO KEY UPDATE`
 
 // Below the position nothing is inserted: there may be a dead letter, whose
-// redrive must not find an inbox row. The statement runs after lockPosition, so
-// it sees the row that is locked.
+// redrive must not find an inbox row, and where lanes are open it must first be known
+// what waits in them. The statement runs after lockPosition, so it sees the row that
+// is locked.
 const insertProcessed = `
 INSERT INTO processed_events (consumer, source, event_id, session)
 SELECT $4, e.source, e.event_id, e.session
 FROM consumer_offsets o,
      unnest($6::bigint[], $7::text[], $8::text[], $9::text[]) WITH ORDINALITY AS e (at, source, event_id, session, n)
 WHERE o.consumer_group = $1 AND o.topic_id = $2 AND o.partition = $3 AND o.owner_epoch = $5
-  AND e.at >= o.next_offset
+  AND e.at >= o.next_offset AND o.lanes = 0
 ORDER BY e.n
 ON CONFLICT DO NOTHING
 RETURNING source, event_id, session`
@@ -72,47 +83,59 @@ UPDATE consumer_offsets SET next_offset = $4, updated_at = now()
 WHERE consumer_group = $1 AND topic_id = $2 AND partition = $3 AND owner_epoch = $5 AND next_offset < $4`
 
 // enter locks the position, checks the epoch, finds out what is fresh, and moves
-// the position, in one round trip. That the position is moved before the effect is
-// known makes no difference: both are seen by nobody before the commit.
-func enter(ctx context.Context, tx pgx.Tx, w pipeline.Work) ([]pipeline.Verdict, error) {
+// the position, in one round trip as long as no lane is open. That the position is
+// moved before the effect is known makes no difference: both are seen by nobody
+// before the commit.
+func enter(ctx context.Context, tx pgx.Tx, w pipeline.Work) ([]pipeline.Verdict, *parked, error) {
 	group, topicID, partition := w.Partition.Group, uuid.UUID(w.Partition.TopicID), w.Partition.Partition
 	batch := &pgx.Batch{}
 	batch.Queue(lockPosition, group, topicID, partition)
-	keys := newIdentities(w.Entries)
-	if keys.any() {
+	keys, sorted := newIdentities(w.Entries), !mayPark(w)
+	if sorted && keys.any() {
 		batch.Queue(insertProcessed, group, topicID, partition, w.Consumer, w.Epoch,
 			keys.offsets, keys.sources, keys.ids, keys.sessions)
 	}
 	batch.Queue(movePosition, group, topicID, partition, w.Next, w.Epoch)
 	results := tx.SendBatch(ctx, batch)
-	next, err := readPosition(results, w.Epoch)
-	if err == nil && keys.any() {
+	next, lanes, err := readPosition(results, w.Epoch)
+	if err == nil && sorted && keys.any() {
 		err = keys.readFresh(results)
 	}
 	if err = errors.Join(err, results.Close()); err != nil {
-		return nil, fmt.Errorf("enter inbox: %w", err)
+		return nil, nil, fmt.Errorf("enter inbox: %w", err)
 	}
 	verdicts := make([]pipeline.Verdict, len(w.Entries))
 	for i, e := range w.Entries {
-		if e.Offset < next || !keys.claim(e) {
+		if e.Offset < next {
 			verdicts[i] = pipeline.Repeated
 		}
 	}
-	return verdicts, nil
+	if lanes == 0 && sorted {
+		keys.sift(w.Entries, verdicts)
+		return verdicts, nil, nil
+	}
+	p := &parked{}
+	if err := p.sort(ctx, tx, w, verdicts); err != nil {
+		return nil, nil, fmt.Errorf("enter inbox: %w", err)
+	}
+	if err := insertFresh(ctx, tx, w, verdicts); err != nil {
+		return nil, nil, err
+	}
+	return verdicts, p, nil
 }
 
-func readPosition(results pgx.BatchResults, epoch int64) (int64, error) {
-	var next, owner int64
-	err := results.QueryRow().Scan(&next, &owner)
+func readPosition(results pgx.BatchResults, epoch int64) (next int64, lanes int, err error) {
+	var owner int64
+	err = results.QueryRow().Scan(&next, &owner, &lanes)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
-		return 0, fmt.Errorf("the partition was never taken: %w", pipeline.ErrFenced)
+		return 0, 0, fmt.Errorf("the partition was never taken: %w", pipeline.ErrFenced)
 	case err != nil:
-		return 0, err
+		return 0, 0, err
 	case owner != epoch:
-		return 0, fmt.Errorf("epoch %d, the owner's is %d: %w", epoch, owner, pipeline.ErrFenced)
+		return 0, 0, fmt.Errorf("epoch %d, the owner's is %d: %w", epoch, owner, pipeline.ErrFenced)
 	}
-	return next, nil
+	return next, lanes, nil
 }
 
 // identities are the inbox keys of the entries that have one, as columns.
@@ -166,6 +189,16 @@ func (k *identities) claim(e pipeline.Entry) bool {
 	fresh := k.inserted[*e.Identity]
 	delete(k.inserted, *e.Identity)
 	return fresh
+}
+
+// sift marks as Repeated what the inbox has something against, of the entries that
+// are Fresh so far.
+func (k *identities) sift(entries []pipeline.Entry, verdicts []pipeline.Verdict) {
+	for i, e := range entries {
+		if verdicts[i] == pipeline.Fresh && !k.claim(e) {
+			verdicts[i] = pipeline.Repeated
+		}
+	}
 }
 
 // runEffect runs the effect for the fresh entries that are no letters.

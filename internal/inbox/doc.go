@@ -7,10 +7,15 @@
 // Apply does the following, or nothing at all:
 //
 //  1. lock the position's row and compare the epoch,
-//  2. leave out what lies below the position, and what the inbox knows,
+//  2. leave out what lies below the position, what waits behind a dead letter with
+//     its key, and what the inbox knows,
 //  3. run the effect of the rest,
 //  4. write dead letters, each with the outbox row that will publish it,
-//  5. move the position.
+//  5. open the lanes of dead letters and park what waits in them,
+//  6. move the position.
+//
+// With Work.Lane it does the same for records that waited in a lane (package
+// parking): the lane takes the place of the position.
 //
 // # Ordering and fencing
 //
@@ -29,5 +34,5 @@
 //
 // The inbox key is (consumer, source, id, replay session). A dead letter writes
 // no inbox row: a redrive keeps the event's identity and must not be taken for a
-// repetition.
+// repetition. Neither does a parked record before it is applied.
 package inbox

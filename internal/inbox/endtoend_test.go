@@ -45,7 +45,7 @@ func newPlant(t *testing.T) *plant {
 func (p *plant) publish(t *testing.T, records ...topics.Record) {
 	t.Helper()
 	for i := range records {
-		records[i].Topic = "marks"
+		records[i].Topic, records[i].Timestamp = "marks", time.Time{}
 	}
 	require.Nil(t, p.publisher.PublishRecords(t.Context(), records))
 }
@@ -57,6 +57,7 @@ func (p *plant) start(t *testing.T, consumers ...pipeline.Consumer) (stop func()
 		Store: p.store, DeadLetters: p.publisher, Registerer: prometheus.NewRegistry(),
 		Infrastructure: []func(error) bool{postgres.IsInfrastructure},
 		Log:            slog.New(slog.DiscardHandler),
+		LanePoll:       20 * time.Millisecond,
 		Subscribe: func(s pipeline.Subscription) (message.Subscriber, error) {
 			return kafka.NewSubscriber(p.cfg, kafka.SubscriberConfig{
 				Group: s.Group, BatchSize: s.BatchSize, Hooks: kafka.Hooks{Assigned: s.Assigned},

@@ -109,6 +109,10 @@ type owner struct {
 	start     int64
 }
 
+func classifier() middleware.Classifier {
+	return middleware.Classifier{Infrastructure: []func(error) bool{postgres.IsInfrastructure}}
+}
+
 var topicID = [16]byte{0xab, 15: 1}
 
 func (b *testBundle) own(t testing.TB, c pipeline.Consumer) *owner {
@@ -120,7 +124,7 @@ func (b *testBundle) own(t testing.TB, c pipeline.Consumer) *owner {
 		c.Delivery.Breaker.Faults = -1
 	}
 	p, err := pipeline.NewProcessor(c, pipeline.ProcessorConfig{
-		Store: b.store, Classifier: middleware.Classifier{Infrastructure: []func(error) bool{postgres.IsInfrastructure}},
+		Store: b.store, Classifier: classifier(),
 		Rand: func() float64 { return 0 },
 	})
 	require.NoError(t, err)

@@ -17,6 +17,8 @@ import (
 const (
 	eventually = 10 * time.Second
 	tick       = 5 * time.Millisecond
+
+	eventuallyLoaded = time.Minute
 )
 
 // Whatever is redelivered, by whichever owner, however batches are cut, wherever

@@ -16,6 +16,7 @@ import (
 type DB interface {
 	postgres.Beginner
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
 // Store implements pipeline.Store over PostgreSQL. It is safe for concurrent use.

@@ -25,6 +25,7 @@ const (
 	NotTargeted   = middleware.NotTargeted
 	ReplayDropped = middleware.ReplayDropped
 	DeadLettered  = middleware.DeadLettered
+	Parked        = middleware.Parked
 	// Unsettled: the consumer stalls at this record or before it.
 	Unsettled = middleware.Open
 )
@@ -212,6 +213,11 @@ func (h *Harness) Statements() []Statement { return slices.Clone(h.store.stateme
 
 // DeadLetters returns the records that the consumer gave up on, in order.
 func (h *Harness) DeadLetters() []DeadLetter { return slices.Clone(h.letters.filed) }
+
+// Parked returns the records that wait behind a dead letter with their key, in
+// order. Nothing drains them here: that is the router's, in the same way as it
+// handles any record.
+func (h *Harness) Parked() []topics.Record { return slices.Clone(h.store.parked) }
 
 // FailDeadLetters makes writing dead letters fail with err; nil makes it work
 // again.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
@@ -61,6 +62,9 @@ type memoryStore struct {
 	processed   map[pipeline.Identity]bool
 	outbox      []pipeline.OutboxEvent
 	statements  []Statement
+	// lanes are the keys that wait behind a dead letter, parked what waits.
+	lanes  map[string]bool
+	parked []topics.Record
 
 	failCommit error
 	commitDone bool
@@ -70,6 +74,7 @@ type memoryStore struct {
 func (s *memoryStore) Take(context.Context, pipeline.Partition) (pipeline.Position, error) {
 	if s.epoch == 0 {
 		s.next, s.processed = pipeline.NoOffset, make(map[pipeline.Identity]bool)
+		s.lanes = make(map[string]bool)
 	}
 	s.epoch++
 	return pipeline.Position{Next: s.next, Epoch: s.epoch}, nil
@@ -86,13 +91,20 @@ func (s *memoryStore) Apply(ctx context.Context, w pipeline.Work) ([]pipeline.Ve
 	verdicts := make([]pipeline.Verdict, len(w.Entries))
 	var fresh []int
 	var filed []DeadLetter
-	keys := make(map[pipeline.Identity]bool)
+	var parked []topics.Record
+	keys, lanes := make(map[pipeline.Identity]bool), maps.Clone(s.lanes)
 	for i, e := range w.Entries {
 		switch {
 		case e.Offset < s.next:
 			verdicts[i] = pipeline.Repeated
+		case e.Record.Key != nil && lanes[string(e.Record.Key)]:
+			verdicts[i] = pipeline.Parked
+			parked = append(parked, *e.Record)
 		case e.Letter != nil:
 			filed = append(filed, *e.Letter)
+			if w.Parking.Open && e.Record.Key != nil {
+				lanes[string(e.Record.Key)] = true
+			}
 		case e.Identity != nil && (s.processed[*e.Identity] || keys[*e.Identity]):
 			verdicts[i] = pipeline.Repeated
 		default:
@@ -127,7 +139,7 @@ func (s *memoryStore) Apply(ctx context.Context, w pipeline.Work) ([]pipeline.Ve
 	for key := range keys {
 		s.processed[key] = true
 	}
-	s.next = max(s.next, w.Next)
+	s.next, s.lanes, s.parked = max(s.next, w.Next), lanes, append(s.parked, parked...)
 	s.outbox = append(s.outbox, tx.outbox...)
 	s.statements = append(s.statements, tx.statements...)
 	s.letters.filed = append(s.letters.filed, filed...)
