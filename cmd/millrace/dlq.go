@@ -28,7 +28,8 @@ it, and give the records to their consumer again; or discard what is not needed.
 		Args: cobra.ArbitraryArgs,
 		RunE: group,
 	}
-	cmd.AddCommand(c.dlqListCommand(), c.dlqGroupsCommand(), c.dlqShowCommand(), c.dlqRedriveCommand(), c.dlqDiscardCommand())
+	cmd.AddCommand(c.dlqListCommand(), c.dlqGroupsCommand(), c.dlqShowCommand(), c.dlqRedriveCommand(), c.dlqDiscardCommand(),
+		c.dlqLanesCommand())
 	return cmd
 }
 
@@ -48,6 +49,7 @@ func (f *letterFlags) addTo(cmd *cobra.Command, status bool) {
 	if status {
 		flags.StringSliceVar(&f.statuses, "status", []string{"OPEN"}, "only letters in this status (repeatable), or any")
 		_ = cmd.RegisterFlagCompletionFunc("status", fixed(append(letterStatuses(), "any"))) // the flag exists
+		flags.BoolVar(&f.filter.Parking, "parking", false, "only letters that later events of their key wait for")
 	}
 	flags.StringVar(&f.filter.Topic, "topic", "", "only records of this topic, by its name at the broker")
 	flags.StringVar(&f.filter.Consumer, "consumer", "", "only letters of this consumer")
@@ -164,6 +166,7 @@ func (c *cli) letterListing(items []client.DeadLetter, single bool) listing[clie
 			{title: "RECORD", cell: recordText},
 			{title: "CLASS", cell: func(l client.DeadLetter) string { return l.Class }},
 			{title: "REDRIVES", cell: func(l client.DeadLetter) string { return fmt.Sprint(l.ReplayCount) }},
+			{title: "PARKED", cell: parkedText},
 			{title: "AGE", cell: func(l client.DeadLetter) string { return age(now, l.LastFailedAt) }},
 			{title: "REASON", cell: func(l client.DeadLetter) string { return shorten(l.Reason, wide) }},
 			{title: "KEY", wide: true, cell: func(l client.DeadLetter) string { return bytesText(l.Key) }},

@@ -72,6 +72,7 @@ func (c *cli) describeLetter(w io.Writer, l client.DeadLetter) error {
 	line("Last failure", c.timeText(&l.LastFailedAt))
 	line("Redrives", fmt.Sprint(l.ReplayCount))
 	line("Redrive of", l.RedriveOf)
+	line("Lane", c.laneText(l))
 	for _, a := range l.Actions {
 		text := a.Action + " by " + a.Actor + " at " + c.timeText(&a.At)
 		if a.Forced {
@@ -98,7 +99,9 @@ func (c *cli) dlqRedriveCommand() *cobra.Command {
 		Short: "Give records to their consumers again",
 		Long: `Give records to their consumers again: those that are named, or all OPEN ones that the
 flags select, from the oldest on. Each goes back to its topic as it was, and only the
-consumer that failed acts on it. If it fails again there is another dead letter.
+consumer that failed acts on it. If it fails again there is another dead letter. Where
+later events of its key wait for it (millrace dlq lanes), it is handled before them and
+not sent through the topic; if it fails again, it is OPEN again.
 
 A call that was broken off is repeated: it goes on with what is still OPEN. Exit code 1
 says that some were refused.`,

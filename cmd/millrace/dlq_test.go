@@ -13,8 +13,11 @@ const deadLetter = `{"id":"` + id1 + `","status":"OPEN","consumer":"billing","co
 	"key":{"text":"k\u001b[31m"},"event_type":"millrace.execution.completed.v1","event_id":"ev-1","class":"handler",
 	"reason":"no price for item 7 of the order that came in last night","error":"no price","error_type":"*errors.errorString","fingerprint":"5be2c3d1a09f7e64","attempts":5,
 	"first_failed_at":"2026-03-01T11:57:00Z","last_failed_at":"2026-03-01T11:58:00Z","replay_count":1,"redrive_of":"` + id2 + `",
-	"value":{"text":"{\"n\":1}"},"value_json":{"n":1},"headers":[{"name":"ce_id","value":{"text":"ev-1"}},{"name":"bin","value":{"base64":"/wA="}},{"name":"null"}],
+	"lane":` + lane + `,"value":{"text":"{\"n\":1}"},"value_json":{"n":1},"headers":[{"name":"ce_id","value":{"text":"ev-1"}},{"name":"bin","value":{"base64":"/wA="}},{"name":"null"}],
 	"actions":[{"at":"2026-03-01T11:59:00Z","actor":"ada","action":"redrive","reason":"prices are back","forced":true}]}`
+
+const lane = `{"id":7,"state":"BLOCKED","consumer":"billing","topic":"execution_events","partition":3,"key":{"text":"k\u001b[31m"},
+	"dead_letter_id":"` + id1 + `","parked":3,"oldest_parked_at":"2026-03-01T11:58:30Z","opened_at":"2026-03-01T11:58:00Z"}`
 
 func TestDeadLetterOutputs(t *testing.T) {
 	t.Parallel()
@@ -23,12 +26,15 @@ func TestDeadLetterOutputs(t *testing.T) {
 	c.api.answers("GET /v1/dead-letters/{id}", 200, deadLetter)
 	c.api.answers("GET /v1/dead-letters/groups", 200, `{"groups":[{"fingerprint":"5be2c3d1a09f7e64","consumer":"billing","class":"handler",
 		"reason":"no price for item 7","count":12,"first_seen":"2026-02-28T12:00:00Z","last_seen":"2026-03-01T11:58:00Z"}]}`)
+	c.api.answers("GET /v1/dead-letters/lanes", 200, `{"lanes":[`+lane+`,{"id":8,"state":"STALLED","consumer":"b","topic":"t","key":{"base64":"/wA="},"parked":0,
+		"opened_at":"2026-03-01T11:58:00Z","tries":2,"error":"no database"}]}`)
 	c.api.answers("POST /v1/dead-letters/{id}/discard", 200, strings.Replace(deadLetter, "OPEN", "DISCARDED", 1))
 	c.api.answers("POST /v1/dead-letters:redrive", 200, `{"matched":1,"redriven":1,"refused":0,"results":[{"id":"`+id1+`","redriven":true}]}`)
 	for name, line := range map[string]string{
 		"dlq_list_table": "dlq list", "dlq_list_wide": "dlq list -o wide", "dlq_list_json": "dlq list -o json", "dlq_list_name": "dlq ls -o name",
 		"dlq_groups_table": "dlq groups", "dlq_groups_yaml": "dlq groups -o yaml", "dlq_show_table": "dlq show " + id1, "dlq_show_json": "dlq show -o json " + id1,
 		"dlq_redrive_table": "dlq redrive " + id1, "dlq_redrive_json": "dlq redrive -o json " + id1,
+		"dlq_lanes_table": "dlq lanes", "dlq_lanes_wide": "dlq lanes -o wide", "dlq_lanes_json": "dlq lanes -o json", "dlq_lanes_name": "dlq lanes -o name",
 		"dlq_discard_table": "dlq discard --reason test " + id1,
 	} {
 		require.Equal(t, exitOK, c.run(strings.Fields(line)...), c.err.String())
@@ -44,6 +50,7 @@ func TestDeadLettersAreSelectedAsAsked(t *testing.T) {
 	c.api.answers("GET /v1/dead-letters", 200, `{"dead_letters":[]}`)
 	c.api.answers("POST /v1/dead-letters:redrive", 200, `{"dry_run":true,"matched":3,"redriven":3,"refused":0,"results":[]}`)
 	for line, want := range map[string]string{
+		"dlq list --parking":                             "page_size=50&parking=true&status=OPEN",
 		"dlq list --limit 7":                             "page_size=7&status=OPEN",
 		"dlq list --status any --after 2h":               "failed_after=2026-03-01T10%3A00%3A00Z&page_size=50",
 		"dlq list --status open,redriven --consumer b":   "consumer=b&page_size=50&status=OPEN&status=REDRIVEN",
@@ -78,6 +85,7 @@ func TestWrongUseOfDeadLetters(t *testing.T) {
 		"dlq discard --reason x":              "requires at least 1 arg",
 		"dlq list --status opened":            "none of OPEN",
 		"dlq list --limit -1":                 "--limit",
+		"dlq lanes --limit -1":                "--limit",
 		"dlq show":                            "accepts 1 arg",
 		"dlq redirve":                         "did you mean redrive?",
 		"dlq groups --before 2026-13-01":      "--before",

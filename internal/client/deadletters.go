@@ -41,6 +41,9 @@ type DeadLetter struct {
 	ReplayCount   int       `json:"replay_count"`
 	RedriveOf     string    `json:"redrive_of,omitempty"`
 
+	// Lane is what waits behind it, if anything has to.
+	Lane *Lane `json:"lane,omitempty"`
+
 	Value     *Bytes             `json:"value,omitempty"`
 	ValueJSON json.RawMessage    `json:"value_json,omitempty"`
 	Headers   []DeadLetterHeader `json:"headers,omitempty"`
@@ -82,7 +85,10 @@ type DeadLetterGroup struct {
 // DeadLetterFilter selects dead letters. Fields that are empty select all.
 type DeadLetterFilter struct {
 	// Statuses are for lists and groups: a redrive by filter takes OPEN ones.
-	Statuses     []string   `json:"-"`
+	Statuses []string `json:"-"`
+	// Parking selects those that later events of their key wait for. It is for lists
+	// and groups too.
+	Parking      bool       `json:"-"`
 	Topic        string     `json:"topic,omitempty"`
 	Consumer     string     `json:"consumer,omitempty"`
 	Type         string     `json:"type,omitempty"`
@@ -104,6 +110,9 @@ func (f DeadLetterFilter) query() url.Values {
 		if value != "" {
 			q.Set(name, value)
 		}
+	}
+	if f.Parking {
+		q.Set("parking", "true")
 	}
 	for name, at := range map[string]*time.Time{"failed_after": f.FailedAfter, "failed_before": f.FailedBefore} {
 		if at != nil {

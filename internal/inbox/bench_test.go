@@ -28,6 +28,9 @@ func BenchmarkApply(b *testing.B) {
 		"OnTx/guarded":          {pipeline.Consumer{Handle: pipeline.OnTx(insertMark), GuardedByState: true}, 1},
 		"OnBatchTx256":          {pipeline.Consumer{Handle: pipeline.OnBatchTx(copyMarks)}, 256},
 		"OnBatchTx256/guarded":  {pipeline.Consumer{Handle: pipeline.OnBatchTx(copyMarks), GuardedByState: true}, 256},
+		"OnBatchTx256/ordered": {pipeline.Consumer{
+			Handle: pipeline.OnBatchTx(copyMarks), Delivery: pipeline.Delivery{Ordered: pipeline.PerKey},
+		}, 256},
 		"OnBatchTx256/rowbyrow": {pipeline.Consumer{Handle: pipeline.OnBatchTx(insertMarks)}, 256},
 	} {
 		b.Run(name, func(b *testing.B) {

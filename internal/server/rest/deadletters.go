@@ -10,6 +10,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/millrace/millrace/internal/deadletter"
+	"github.com/millrace/millrace/internal/parking"
 	"github.com/millrace/millrace/internal/server/auth"
 	"github.com/millrace/millrace/internal/server/problem"
 	"github.com/millrace/millrace/middleware"
@@ -22,6 +23,7 @@ type DeadLetters interface {
 	Get(ctx context.Context, id string) (deadletter.Letter, error)
 	Redrive(ctx context.Context, r deadletter.Redrive) (deadletter.Result, error)
 	Discard(ctx context.Context, id, actor, reason string) error
+	Lanes(ctx context.Context, f parking.Filter) ([]parking.Lane, error)
 }
 
 // LetterFilter is the part of a query that selects letters. It is exported for
@@ -34,6 +36,7 @@ type LetterFilter struct {
 	Class        string    `query:"class" maxLength:"16" doc:"message or handler"`
 	Fingerprint  string    `query:"fingerprint" maxLength:"64"`
 	Key          string    `query:"key" maxLength:"4096" doc:"The record's key"`
+	Parking      bool      `query:"parking" doc:"Only those that later events of their key wait for"`
 	FailedAfter  time.Time `query:"failed_after" doc:"RFC 3339, exclusive; of the last failure"`
 	FailedBefore time.Time `query:"failed_before" doc:"RFC 3339, exclusive; of the last failure"`
 }
@@ -62,7 +65,7 @@ type (
 func (in *LetterFilter) filter() (deadletter.Filter, error) {
 	f := deadletter.Filter{
 		Topic: in.Topic, Consumer: in.Consumer, EventType: in.Type, Class: in.Class, Fingerprint: in.Fingerprint,
-		FailedAfter: in.FailedAfter, FailedBefore: in.FailedBefore,
+		FailedAfter: in.FailedAfter, FailedBefore: in.FailedBefore, Heads: in.Parking,
 	}
 	for name, value := range map[string]string{
 		"topic": in.Topic, "consumer": in.Consumer, "type": in.Type, "fingerprint": in.Fingerprint, "key": in.Key,
@@ -340,7 +343,8 @@ func (a *API) redriveLetterDoc() huma.Operation {
 	return huma.Operation{
 		OperationID: "redrive-dead-letter", Summary: "Give a record to its consumer again", Tags: []string{tagDeadLetters},
 		Description: "The record is published to its topic as it was, with a header by which only the consumer that failed acts on it. " +
-			"If it fails again there is another letter; if it succeeds, the letter stays REDRIVEN.",
+			"If it fails again there is another letter; if it succeeds, the letter stays REDRIVEN. " +
+			"A letter with a lane does not go through the topic: it is handled first in its lane, and if it fails again it is OPEN again.",
 		Parameters:  []*huma.Param{letterParam()},
 		RequestBody: jsonBody(schema[RedriveOneRequest](a), false),
 		Responses:   map[string]*huma.Response{"200": answer("It will be published", "application/json", schema[DeadLetter](a), nil)},

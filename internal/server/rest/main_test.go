@@ -21,6 +21,7 @@ import (
 	"github.com/millrace/millrace/internal/execution"
 	"github.com/millrace/millrace/internal/execution/store"
 	"github.com/millrace/millrace/internal/executor"
+	"github.com/millrace/millrace/internal/parking"
 	"github.com/millrace/millrace/internal/server"
 	"github.com/millrace/millrace/internal/server/auth"
 	"github.com/millrace/millrace/internal/server/health"
@@ -134,14 +135,18 @@ func (someTopics) List(context.Context) ([]Topic, error) {
 
 // letters are dead letters in memory. They answer with what a test has put into them.
 type letters struct {
-	list    deadletter.List
-	groups  []deadletter.Group
-	one     deadletter.Letter
-	result  deadletter.Result
-	err     error
-	filter  deadletter.Filter
-	page    deadletter.Page
-	order   deadletter.Redrive
+	list   deadletter.List
+	groups []deadletter.Group
+	one    deadletter.Letter
+	result deadletter.Result
+	err    error
+	filter deadletter.Filter
+	page   deadletter.Page
+	order  deadletter.Redrive
+
+	lanes      []parking.Lane
+	laneFilter parking.Filter
+
 	discard []string
 }
 
@@ -160,6 +165,11 @@ func (l *letters) Get(_ context.Context, id string) (deadletter.Letter, error) {
 		return deadletter.Letter{}, fmt.Errorf("dead letter %s: %w", id, deadletter.ErrNotFound)
 	}
 	return l.one, l.err
+}
+
+func (l *letters) Lanes(_ context.Context, f parking.Filter) ([]parking.Lane, error) {
+	l.laneFilter = f
+	return l.lanes, l.err
 }
 
 func (l *letters) Redrive(_ context.Context, r deadletter.Redrive) (deadletter.Result, error) {

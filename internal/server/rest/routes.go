@@ -50,6 +50,7 @@ func (a *API) routes() []route {
 		{method: get, path: "/v1/events", scope: auth.Read, stream: true, op: a.liveDoc(), handler: a.liveEvents},
 		{method: get, path: "/v1/dead-letters", scope: auth.Read, op: listLettersDoc(), typed: typed(a, a.listLetters)},
 		{method: get, path: "/v1/dead-letters/groups", scope: auth.Read, op: groupLettersDoc(), typed: typed(a, a.groupLetters)},
+		{method: get, path: "/v1/dead-letters/lanes", scope: auth.Read, op: listLanesDoc(), typed: typed(a, a.listLanes)},
 		{method: get, path: "/v1/dead-letters/{id}", scope: auth.Read, op: getLetterDoc(), typed: typed(a, a.getLetter)},
 		{method: post, path: "/v1/dead-letters/{id}/redrive", scope: auth.Admin, op: a.redriveLetterDoc(), handler: a.redriveLetter},
 		{method: post, path: "/v1/dead-letters:redrive", scope: auth.Admin, op: a.redriveDoc(), handler: a.redriveLetters},

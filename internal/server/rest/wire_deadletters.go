@@ -39,6 +39,8 @@ type DeadLetter struct {
 	ReplayCount   int       `json:"replay_count" doc:"How often the event was redriven, over all of its letters"`
 	RedriveOf     string    `json:"redrive_of,omitempty" doc:"The letter whose redrive failed and led to this one"`
 
+	Lane *Lane `json:"lane,omitempty" doc:"What waits behind it; missing when nothing has to"`
+
 	Value     *DeadLetterBytes   `json:"value,omitempty" doc:"Not in lists; missing when the record has none"`
 	ValueJSON json.RawMessage    `json:"value_json,omitempty" doc:"The value, if it is JSON; not in lists"`
 	Headers   []DeadLetterHeader `json:"headers,omitempty" doc:"In order, repeated names included; not in lists"`
@@ -161,6 +163,10 @@ func fromLetter(l deadletter.Letter) DeadLetter {
 	if !l.Record.Timestamp.IsZero() {
 		at := l.Record.Timestamp.UTC()
 		d.RecordTime = &at
+	}
+	if l.Lane != nil {
+		lane := fromLane(*l.Lane)
+		d.Lane = &lane
 	}
 	if l.RedriveOf != nil {
 		d.RedriveOf = l.RedriveOf.String()
