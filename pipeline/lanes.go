@@ -143,6 +143,9 @@ func (d *drainer) drain(ctx context.Context, lane Lane, stop <-chan struct{}) {
 	err := d.empty(held, lane, stop)
 	release(context.Canceled)
 	<-kept
+	if lost := context.Cause(held); errors.Is(lost, ErrFenced) {
+		err = lost // whatever the handler made of it
+	}
 
 	attrs := []any{"consumer", lane.Consumer, "topic", lane.Partition.Topic, "partition", lane.Partition.Partition, "lane", lane.ID}
 	var wait time.Duration

@@ -24,10 +24,10 @@ func BenchmarkApply(b *testing.B) {
 		consumer pipeline.Consumer
 		batch    int
 	}{
-		"OnTx":                  {pipeline.Consumer{Handle: pipeline.OnTx(insertMark)}, 1},
-		"OnTx/guarded":          {pipeline.Consumer{Handle: pipeline.OnTx(insertMark), GuardedByState: true}, 1},
-		"OnBatchTx256":          {pipeline.Consumer{Handle: pipeline.OnBatchTx(copyMarks)}, 256},
-		"OnBatchTx256/guarded":  {pipeline.Consumer{Handle: pipeline.OnBatchTx(copyMarks), GuardedByState: true}, 256},
+		"OnTx":                 {pipeline.Consumer{Handle: pipeline.OnTx(insertMark)}, 1},
+		"OnTx/guarded":         {pipeline.Consumer{Handle: pipeline.OnTx(insertMark), GuardedByState: true}, 1},
+		"OnBatchTx256":         {pipeline.Consumer{Handle: pipeline.OnBatchTx(copyMarks)}, 256},
+		"OnBatchTx256/guarded": {pipeline.Consumer{Handle: pipeline.OnBatchTx(copyMarks), GuardedByState: true}, 256},
 		"OnBatchTx256/ordered": {pipeline.Consumer{
 			Handle: pipeline.OnBatchTx(copyMarks), Delivery: pipeline.Delivery{Ordered: pipeline.PerKey},
 		}, 256},

@@ -25,14 +25,17 @@ type Gauge struct {
 
 // NewGauge returns a gauge that counts while it runs.
 func NewGauge(pool *pgxpool.Pool, log *slog.Logger, reg prometheus.Registerer) *Gauge {
-	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
-		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
-	}
 	g := &Gauge{
 		pool: pool, log: log,
-		lanes:  gauge("millrace_parked_lanes", "Keys that wait behind a dead letter, as of the last count.", "consumer", "state"),
-		events: gauge("millrace_parked_events", "Events that wait behind a dead letter with their key, as of the last count.", "consumer"),
-		oldest: gauge("millrace_parked_oldest_age_seconds", "How long the event that was parked first has waited, as of the last count.", "consumer"),
+		lanes: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "millrace_parked_lanes", Help: "Keys that wait behind a dead letter, as of the last count.",
+		}, []string{"consumer", "state"}),
+		events: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "millrace_parked_events", Help: "Events that wait behind a dead letter with their key, as of the last count.",
+		}, []string{"consumer"}),
+		oldest: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "millrace_parked_oldest_age_seconds", Help: "How long the event that was parked first has waited, as of the last count.",
+		}, []string{"consumer"}),
 	}
 	reg.MustRegister(g.lanes, g.events, g.oldest)
 	return g

@@ -440,3 +440,27 @@ func TestBatchProperty(t *testing.T) {
 		require.NotContains(rt, outcomes, pipelinetest.Unsettled)
 	})
 }
+
+func TestAKeyIsParkedBehindItsDeadLetter(t *testing.T) {
+	t.Parallel()
+	var seen []string
+	c := consumer(pipeline.OnTx(func(_ context.Context, _ pipeline.Tx, r topics.Record) error {
+		if string(r.Value) == "bad" {
+			return pipeline.Permanent(errors.New("bad"))
+		}
+		seen = append(seen, string(r.Value))
+		return nil
+	}))
+	c.Delivery.Ordered = pipeline.PerKey
+	h := pipelinetest.New(t, c)
+	record := func(key, value string) topics.Record { return topics.Record{Key: []byte(key), Value: []byte(value)} }
+	outcomes := h.FeedRecord(record("a", "a1"), record("a", "bad"), record("b", "b1"), record("a", "a2"),
+		topics.Record{Value: []byte("bad")}, topics.Record{Value: []byte("c1")})
+	assert.Equal(t, []pipelinetest.Outcome{
+		pipelinetest.Done, pipelinetest.DeadLettered, pipelinetest.Done, pipelinetest.Parked, pipelinetest.DeadLettered, pipelinetest.Done,
+	}, outcomes)
+	assert.Equal(t, []string{"a1", "b1", "c1"}, seen)
+	require.Len(t, h.Parked(), 1)
+	assert.Equal(t, "a2", string(h.Parked()[0].Value))
+	assert.EqualValues(t, 6, h.Position())
+}
