@@ -144,9 +144,9 @@ func TestALaneWaitsLongerAfterEachFault(t *testing.T) {
 		})
 		stop := d.start(t.Context())
 		time.Sleep(10 * time.Second) // of the bubble
+		stop()
 		assert.Equal(t, []time.Duration{0, time.Second, 3 * time.Second, 7 * time.Second}, at)
 		assert.True(t, s.closed)
-		stop()
 	})
 }
 

@@ -58,7 +58,7 @@ func (p *Processor) apply(ctx context.Context, f *middleware.Flight, steps []ste
 		Consumer:  p.consumer.Name,
 		Partition: p.partition(f),
 		Epoch:     d.Epoch, Next: next, DeadLetterTopic: p.consumer.Delivery.DeadLetterTopic,
-		Lane: d.Lane, Parking: p.parking(),
+		Lane: d.Lane, From: items[0].Record.Offset, Parking: p.parking(),
 	}
 	var settled []*middleware.Item // by entry
 	var stepOf []int               // by entry; -1 for letters

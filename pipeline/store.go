@@ -60,9 +60,11 @@ type Work struct {
 	// DeadLetterTopic is where letters are published.
 	DeadLetterTopic topics.Topic
 	// Lane is the lane that the entries waited in, and Epoch its token; zero when
-	// they come from the partition. Then no position moves: what lies below Next is
-	// removed from the lane.
+	// they come from the partition. With it no position moves: what lies between From
+	// and Next leaves the lane. Where something lies below From, which was put there
+	// after the records were read, everything stays: it comes first.
 	Lane int64
+	From int64
 	// Parking says what becomes of entries behind a letter.
 	Parking Parking
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -174,38 +175,37 @@ RETURNING source, event_id, session`
 // applyLane settles entries that waited in a lane: up to the first letter, which
 // becomes the head of the lane. What is behind it goes on waiting.
 func applyLane(ctx context.Context, tx effectTx, w pipeline.Work) ([]pipeline.Verdict, error) {
-	verdicts := make([]pipeline.Verdict, len(w.Entries))
-	blocked, err := parking.Enter(ctx, tx, w.Lane, w.Epoch)
-	if err != nil {
-		return nil, err
-	}
-	if blocked {
-		for i := range verdicts {
-			verdicts[i] = pipeline.Parked
-		}
-		return verdicts, nil
-	}
-	next, failed, letter := w.Next, int64(-1), -1
+	next, failed, letter := w.Next, int64(-1), len(w.Entries)
 	for i, e := range w.Entries {
-		switch {
-		case letter >= 0:
-			verdicts[i] = pipeline.Parked
-		case e.Letter != nil:
+		if e.Letter != nil {
 			letter, failed, next = i, e.Offset, e.Offset+1
+			break
 		}
 	}
-	if err := enterFromLane(ctx, tx, w, verdicts); err != nil {
-		return nil, err
+	verdicts, there, err := enterLane(ctx, tx, w, next)
+	if err != nil || there == nil {
+		return verdicts, err
 	}
-	if letter >= 0 && verdicts[letter] == pipeline.Repeated {
+	for i := range verdicts {
+		switch _, present := slices.BinarySearch(there, w.Entries[i].Offset); {
+		case i > letter:
+			verdicts[i] = pipeline.Parked
+		case !present:
+			verdicts[i] = pipeline.Repeated
+		}
+	}
+	if letter < len(w.Entries) && verdicts[letter] == pipeline.Repeated {
 		return nil, fmt.Errorf("lane %d: offset %d has left it: %w", w.Lane, failed, pipeline.ErrFenced)
+	}
+	if err := insertFresh(ctx, tx, w, verdicts); err != nil {
+		return nil, err
 	}
 	if err := runEffect(ctx, tx, w, verdicts); err != nil {
 		return nil, err
 	}
 	err = fileLetters(ctx, tx, w, verdicts)
 	if err == nil {
-		err = parking.Settle(ctx, tx, w.Lane, next, failed)
+		err = parking.Settle(ctx, tx, w.Lane, there, next, failed)
 	}
 	if err != nil {
 		return nil, pipeline.Infrastructure(err)
@@ -213,22 +213,29 @@ func applyLane(ctx context.Context, tx effectTx, w pipeline.Work) ([]pipeline.Ve
 	return verdicts, nil
 }
 
-// enterFromLane finds out which of the entries that are not to wait are fresh.
-func enterFromLane(ctx context.Context, tx effectTx, w pipeline.Work, verdicts []pipeline.Verdict) error {
-	offsets := make([]int64, len(w.Entries))
-	for i, e := range w.Entries {
-		offsets[i] = e.Offset
-	}
-	present, err := parking.Present(ctx, tx, w.Lane, offsets)
+// enterLane locks the lane and returns the offsets below next that are there. They
+// are nil, and all entries Parked, when it is not their turn: the head is an OPEN
+// letter, or it was redriven since the entries were read and lies before them.
+func enterLane(ctx context.Context, tx effectTx, w pipeline.Work, next int64) ([]pipeline.Verdict, []int64, error) {
+	verdicts := make([]pipeline.Verdict, len(w.Entries))
+	blocked, err := parking.Enter(ctx, tx, w.Lane, w.Epoch)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	for i, e := range w.Entries {
-		if verdicts[i] == pipeline.Fresh && !present[e.Offset] {
-			verdicts[i] = pipeline.Repeated
+	there, err := parking.Below(ctx, tx, w.Lane, next)
+	if err != nil {
+		return nil, nil, err
+	}
+	if blocked || len(there) > 0 && there[0] < w.From {
+		for i := range verdicts {
+			verdicts[i] = pipeline.Parked
 		}
+		return verdicts, nil, nil
 	}
-	return insertFresh(ctx, tx, w, verdicts)
+	if there == nil {
+		there = []int64{}
+	}
+	return verdicts, there, nil
 }
 
 // insertFresh enters into the inbox what is Fresh so far, and marks as Repeated what

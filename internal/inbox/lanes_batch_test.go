@@ -70,7 +70,7 @@ func TestApplyingInALaneTwice(t *testing.T) {
 	require.True(t, ok)
 	calls := 0
 	w := pipeline.Work{
-		Consumer: "marker", Partition: lane.Partition, Epoch: lane.Token, Lane: lane.ID, Next: 2,
+		Consumer: "marker", Partition: lane.Partition, Epoch: lane.Token, Lane: lane.ID, From: 1, Next: 2,
 		Entries: []pipeline.Entry{{Offset: 1, Record: &records[1]}},
 		Effect:  func(context.Context, pipeline.StoreTx, []int) error { calls++; return nil },
 	}
@@ -85,6 +85,44 @@ func TestApplyingInALaneTwice(t *testing.T) {
 	w.Entries[0].Letter = &middleware.Letter{Consumer: "marker", Original: records[1]}
 	_, err = c.store.Apply(t.Context(), w)
 	require.ErrorIs(t, err, pipeline.ErrFenced, "nor is it a dead letter afterwards")
+}
+
+// meddler does something after each transaction in a lane.
+type meddler struct {
+	pipeline.LaneStore
+	meddle func(w pipeline.Work)
+}
+
+func (m *meddler) Apply(ctx context.Context, w pipeline.Work) ([]pipeline.Verdict, error) {
+	verdicts, err := m.LaneStore.Apply(ctx, w)
+	if w.Lane != 0 {
+		m.meddle(w)
+	}
+	return verdicts, err
+}
+
+// A letter is redriven at once, while the rest of its batch is still on its way: the
+// rest comes after it.
+func TestAHeadThatIsRedrivenWhileItsBatchGoesOn(t *testing.T) {
+	t.Parallel()
+	c := newClinic(t, "a1", "a3")
+	_, err := c.own(t, c.batch()).feed(t.Context(), 0, keyed(t, "a1", "a2", "a3", "a4", "a5")...)
+	require.NoError(t, err)
+	require.NoError(t, c.letters.Discard(t.Context(), c.open(t, "a"), "ada", "x"))
+	redriven := 0
+	store := &meddler{LaneStore: c.store, meddle: func(w pipeline.Work) {
+		for _, e := range w.Entries {
+			if e.Letter != nil {
+				redriven++
+				c.cure("a3")
+				c.redrive(t, "a")
+			}
+		}
+	}}
+	require.NoError(t, drainAll(t.Context(), store, c.processor(t, store, c.batch())))
+	assert.Equal(t, 1, redriven)
+	assert.Equal(t, []string{"a2", "a3", "a4", "a5"}, c.effects(t))
+	assert.Empty(t, c.lanes(t))
 }
 
 // The clocks of two processes differ: what failed last may look older.

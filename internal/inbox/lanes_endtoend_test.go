@@ -44,6 +44,12 @@ func TestLanesEndToEnd(t *testing.T) {
 	defer other()
 
 	redriven := 0
+	defer func() {
+		if t.Failed() {
+			t.Log(len(c.effects(t)), "effects, waiting", c.waiting(t), "in", p.strings(t, `SELECT parked_lanes::text FROM parked_lanes`),
+				"behind", p.strings(t, `SELECT event_id || ' ' || status FROM dead_letters ORDER BY id`))
+		}
+	}()
 	require.Eventually(t, func() bool {
 		list, err := c.letters.List(t.Context(), deadletter.Filter{Statuses: []deadletter.Status{deadletter.Open}}, deadletter.Page{})
 		require.NoError(t, err)

@@ -109,12 +109,14 @@ type world struct {
 	*clinic
 	rt    *rapid.T
 	db    *faultyDB
-	store *inbox.Store
+	store pipeline.LaneStore
 	log   []topics.Record
 	// discarded are the ids that the operator gave up.
 	discarded map[string]bool
 	owners    [2]*process
 	current   int
+	// finished says that there are no more faults.
+	finished bool
 }
 
 // process has a processor, maybe the partition, and maybe a lane.
@@ -228,17 +230,28 @@ func TestLanesProperty(t *testing.T) {
 	t.Parallel()
 	c := newClinic(t)
 	db := &faultyDB{Pool: c.pool}
-	store := inbox.New(db, nil)
+	inner := inbox.New(db, nil)
 	rapid.Check(t, func(rt *rapid.T) {
 		_, err := c.pool.Exec(context.Background(),
 			`TRUNCATE effects, processed_events, consumer_offsets, dead_letters, dead_letter_actions, parked_events, parked_lanes, outbox_events`)
 		require.NoError(rt, err)
 		db.next, c.sick = noCrash, make(map[string]bool)
-		w := &world{clinic: c, rt: rt, db: db, store: store, discarded: make(map[string]bool)}
+		w := &world{clinic: c, rt: rt, db: db, discarded: make(map[string]bool)}
+		w.store = &meddler{LaneStore: inner, meddle: func(pipeline.Work) {
+			if w.finished {
+				return
+			}
+			switch rapid.IntRange(0, 5).Draw(rt, "meddle") {
+			case 0:
+				w.operate(true)
+			case 1:
+				w.expire()
+			}
+		}}
 		consumer := rapid.SampledFrom([]func() pipeline.Consumer{c.one, c.batch}).Draw(rt, "kind")()
 		consumer.GuardedByState = rapid.Bool().Draw(rt, "guarded")
 		for i := range w.owners {
-			w.owners[i] = &process{processor: c.processor(t, store, consumer)}
+			w.owners[i] = &process{processor: c.processor(t, w.store, consumer)}
 		}
 		w.write(t, rapid.IntRange(1, 25).Draw(rt, "records"))
 		w.take(0)
@@ -285,7 +298,7 @@ func (w *world) write(t testing.TB, n int) {
 
 // finish brings everything to its end without further faults.
 func (w *world) finish() {
-	w.db.next = noCrash
+	w.db.next, w.finished = noCrash, true
 	w.take(0)
 	for w.owners[0].at < int64(len(w.log)) {
 		w.feed(0)

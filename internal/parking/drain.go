@@ -165,18 +165,18 @@ func lock(ctx context.Context, tx Tx, lane, token int64, mode string) (isBlocked
 	return isBlocked, err
 }
 
-// Present returns which of the offsets wait in the lane.
-func Present(ctx context.Context, tx Tx, lane int64, offsets []int64) (map[int64]bool, error) {
-	rows, err := tx.Query(ctx, `SELECT "offset" FROM parked_events WHERE lane = $1 AND "offset" = ANY($2)`, lane, offsets)
-	present := make(map[int64]bool, len(offsets))
+// Below returns the offsets that wait in the lane below next, in order. The caller
+// has entered the lane.
+func Below(ctx context.Context, tx Tx, lane, next int64) ([]int64, error) {
+	rows, err := tx.Query(ctx, `SELECT "offset" FROM parked_events WHERE lane = $1 AND "offset" < $2 ORDER BY 1`, lane, next)
+	var offsets []int64
 	if err == nil {
-		var at int64
-		_, err = pgx.ForEachRow(rows, []any{&at}, func() error { present[at] = true; return nil })
+		offsets, err = pgx.CollectRows(rows, pgx.RowTo[int64])
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read lane %d: %w", lane, err)
 	}
-	return present, nil
+	return offsets, nil
 }
 
 const settleHead = `
@@ -190,12 +190,12 @@ WITH letter AS (
 UPDATE parked_lanes SET head = (SELECT id FROM letter), reached = greatest(reached, $2 - 1), tries = 0, error = ''
 WHERE id = $1`
 
-// Settle removes what lies below next from a lane. If failed is not negative, the
-// letter at that offset, which is filed already, is the new head; otherwise the
-// lane has none any more.
-func Settle(ctx context.Context, tx Tx, lane, next, failed int64) error {
+// Settle removes events from a lane, which has then reached what lies before next.
+// If failed is not negative, the letter at that offset, which is filed already, is
+// the new head; otherwise the lane has none any more.
+func Settle(ctx context.Context, tx Tx, lane int64, settled []int64, next, failed int64) error {
 	batch := &pgx.Batch{}
-	batch.Queue(`DELETE FROM parked_events WHERE lane = $1 AND "offset" < $2`, lane, next)
+	batch.Queue(`DELETE FROM parked_events WHERE lane = $1 AND "offset" = ANY($2)`, lane, settled)
 	batch.Queue(settleHead, lane, next, failed)
 	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
 		return fmt.Errorf("settle lane %d: %w", lane, err)
