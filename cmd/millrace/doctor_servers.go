@@ -12,6 +12,7 @@ import (
 
 	"github.com/millrace/millrace/app"
 	"github.com/millrace/millrace/configs"
+	"github.com/millrace/millrace/internal/embedded"
 	"github.com/millrace/millrace/internal/kafka"
 	"github.com/millrace/millrace/internal/postgres"
 )
@@ -143,6 +144,10 @@ func (x *examination) kafka(ctx context.Context, config configs.Config) {
 }
 
 func (x *examination) kafkaVersion(ctx context.Context, admin *kafka.Admin) {
+	if id, err := admin.ClusterID(ctx); err == nil && id == embedded.ClusterID {
+		x.ok("kafka version", "the embedded broker: for development, use Apache Kafka 3.9 to 4.x in production")
+		return
+	}
 	version, err := admin.Version(ctx)
 	if err != nil {
 		x.fail("kafka version", err, "")

@@ -147,6 +147,7 @@ func TestDoctorFindsEverythingInOrder(t *testing.T) {
 	}
 	require.Equal(t, exitOK, c.run("doctor"))
 	assert.Contains(t, c.out.String(), "✓ schema: current\n")
+	assert.Contains(t, c.out.String(), "✓ kafka version: the embedded broker")
 	assert.Regexp(t, `\n\d+ checks, 0 failed, \d+ with a warning\n$`, c.out.String())
 }
 

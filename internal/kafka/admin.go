@@ -128,6 +128,15 @@ func (a *Admin) Version(ctx context.Context) (string, error) {
 	return strings.Join(slices.Sorted(maps.Keys(seen)), "\n"), nil
 }
 
+// ClusterID returns the name that the cluster gives itself.
+func (a *Admin) ClusterID(ctx context.Context) (string, error) {
+	meta, err := a.admin.BrokerMetadata(ctx)
+	if err != nil {
+		return "", fmt.Errorf("ask for the cluster's id: %w", err)
+	}
+	return meta.Cluster, nil
+}
+
 // EnsureTopics creates the topics that do not exist and compares those that do.
 // It changes no existing topic. It may be called by any number of processes at
 // once. The error joins those of topics that failed.

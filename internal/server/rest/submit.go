@@ -108,17 +108,31 @@ func (in *SubmitRequest) request(p auth.Principal) (topics.Request, []problem.Fa
 			faults = append(faults, problem.Fault{Pointer: pointer, Code: "out_of_range", Message: "must be at least 1, not 0"})
 		}
 	}
+	duration := func(pointer string, from, into *topics.Duration) {
+		if from == nil {
+			return
+		}
+		*into = *from
+		if *from == 0 {
+			faults = append(faults, problem.Fault{Pointer: pointer, Code: "out_of_range", Message: "must be positive; leave it out for the default"})
+		}
+	}
 	positive("/priority", in.Priority, &req.Priority)
 	if q := in.Requirements; q != nil {
 		positive("/requirements/slots", q.Slots, &req.Requirements.Slots)
 		req.Requirements.CPUMillis, req.Requirements.MemoryBytes, req.Requirements.GPUs = q.CPUMillis, q.MemoryBytes, q.GPUs
 	}
 	if l := in.Limits; l != nil {
-		req.Limits = topics.Limits{Queue: l.Queue, Start: l.Start, Run: l.Run, Total: l.Total}
+		duration("/limits/queue", l.Queue, &req.Limits.Queue)
+		duration("/limits/start", l.Start, &req.Limits.Start)
+		duration("/limits/run", l.Run, &req.Limits.Run)
+		duration("/limits/total", l.Total, &req.Limits.Total)
 	}
 	if t := in.Retry; t != nil {
 		positive("/retry/max_attempts", t.MaxAttempts, &req.Retry.MaxAttempts)
-		req.Retry.Backoff, req.Retry.MaxBackoff, req.Retry.Jitter = t.Backoff, t.MaxBackoff, t.Jitter
+		duration("/retry/backoff", t.Backoff, &req.Retry.Backoff)
+		duration("/retry/max_backoff", t.MaxBackoff, &req.Retry.MaxBackoff)
+		req.Retry.Jitter = t.Jitter
 	}
 	return req, faults
 }

@@ -64,6 +64,21 @@ func TestARepeatedSubmitIsReplayed(t *testing.T) {
 	requireProblem(t, b.do("POST", "/v1/executions", other, "Idempotency-Key", "k1"), 409, "idempotency_conflict")
 }
 
+// A duration that is left out gets its default; a zero that somebody wrote does
+// not mean that.
+func TestAZeroDurationIsRefused(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	for _, pointer := range []string{"/retry/backoff", "/retry/max_backoff", "/limits/queue", "/limits/start", "/limits/run", "/limits/total"} {
+		part, field, _ := strings.Cut(pointer[1:], "/")
+		w := b.do("POST", "/v1/executions", strings.TrimSuffix(echo, "}")+fmt.Sprintf(`,%q:{%q:"0s"}}`, part, field))
+		requireProblem(t, w, 422, "validation_failed")
+		assert.Contains(t, w.Body.String(), pointer)
+		assert.Contains(t, w.Body.String(), "leave it out for the default")
+	}
+	assert.Empty(t, b.store.requests)
+}
+
 func TestItemsOfABatchAreIndependent(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)

@@ -37,18 +37,18 @@ type SubmitRequirements struct {
 
 // SubmitLimits is part of SubmitRequest.
 type SubmitLimits struct {
-	Queue topics.Duration `json:"queue,omitzero" doc:"From being asked for to being scheduled; no limit by default"`
-	Start topics.Duration `json:"start,omitzero" doc:"From being scheduled to being started"`
-	Run   topics.Duration `json:"run,omitzero" doc:"How long one attempt may run; 1h by default"`
-	Total topics.Duration `json:"total,omitzero" doc:"From being asked for to the end; no limit by default"`
+	Queue *topics.Duration `json:"queue,omitempty" doc:"From being asked for to being scheduled; no limit by default"`
+	Start *topics.Duration `json:"start,omitempty" doc:"From being scheduled to being started"`
+	Run   *topics.Duration `json:"run,omitempty" doc:"How long one attempt may run; 1h by default"`
+	Total *topics.Duration `json:"total,omitempty" doc:"From being asked for to the end; no limit by default"`
 }
 
 // SubmitRetry is part of SubmitRequest.
 type SubmitRetry struct {
-	MaxAttempts *int            `json:"max_attempts,omitempty" minimum:"1" maximum:"100" default:"1" doc:"The first attempt counts too"`
-	Backoff     topics.Duration `json:"backoff,omitzero" doc:"Wait before the second attempt, doubled for each further one; 1s by default"`
-	MaxBackoff  topics.Duration `json:"max_backoff,omitzero" doc:"Bound of the wait; 1m by default"`
-	Jitter      float64         `json:"jitter,omitzero" minimum:"0" maximum:"1" doc:"The part of the wait that is left to chance"`
+	MaxAttempts *int             `json:"max_attempts,omitempty" minimum:"1" maximum:"100" default:"1" doc:"The first attempt counts too"`
+	Backoff     *topics.Duration `json:"backoff,omitempty" doc:"Wait before the second attempt, doubled for each further one; 1s by default"`
+	MaxBackoff  *topics.Duration `json:"max_backoff,omitempty" doc:"Bound of the wait; 1m by default"`
+	Jitter      float64          `json:"jitter,omitzero" minimum:"0" maximum:"1" doc:"The part of the wait that is left to chance"`
 }
 
 // BatchRequest is the body of a batch.
