@@ -153,7 +153,9 @@ func (p *process) ready() *process {
 // client returns a client of the process's API.
 func (p *process) client() *client.Client {
 	p.t.Helper()
-	c, err := client.New(client.Options{URL: p.address("api"), Token: secret.New(p.token), Timeout: 15 * time.Second})
+	address := p.address("api")
+	require.NotEmpty(p.t, address, "%s has an API", p.name)
+	c, err := client.New(client.Options{URL: address, Token: secret.New(p.token), Timeout: 15 * time.Second})
 	require.NoError(p.t, err)
 	p.t.Cleanup(c.Close)
 	return c
