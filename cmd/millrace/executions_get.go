@@ -69,6 +69,7 @@ func (c *cli) describe(w io.Writer, e client.Execution) error {
 	line("Concurrency key", e.ConcurrencyKey)
 	line("Labels", labelText(e.Labels))
 	line("Limits", limitsText(e.Limits))
+	line("Rerun of", e.Origin.RerunOf)
 	for _, t := range []struct {
 		name string
 		at   *time.Time

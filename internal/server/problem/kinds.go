@@ -10,7 +10,7 @@ func Kinds() []Kind {
 		BodyTooLarge(), UnsupportedMediaType(), Unauthorized(), Forbidden(), CrossOrigin(), HostNotAllowed(),
 		RouteNotFound(), MethodNotAllowed(), NotAcceptable(), ExecutionNotFound(), OutputNotFound(),
 		OutboxEventNotFound(), OutboxEventNotBlocked(),
-		IdempotencyConflict(), ExecutionEnded(), TransitionNotAllowed(), StaleAttempt(),
+		IdempotencyConflict(), ExecutionEnded(), ExecutionNotEnded(), TransitionNotAllowed(), StaleAttempt(),
 		DeadLetterNotFound(), DeadLetterNotOpen(), RedriveLimit(), RedriveTopicMissing(),
 		TooManyStreams(), EventsUnavailable(), Unavailable(), ShuttingDown(), Timeout(), Cancelled(), Internal(),
 	}
@@ -114,6 +114,11 @@ func IdempotencyConflict() Kind {
 // ExecutionEnded: the execution is in a final state.
 func ExecutionEnded() Kind {
 	return Kind{http.StatusConflict, "execution_ended", "The execution has ended"}
+}
+
+// ExecutionNotEnded: the execution is still on its way.
+func ExecutionNotEnded() Kind {
+	return Kind{http.StatusConflict, "execution_not_ended", "The execution has not ended"}
 }
 
 // TransitionNotAllowed: the command does not fit the state of the execution.

@@ -28,6 +28,7 @@ import (
 // Executions is the write model; *store.Store implements it.
 type Executions interface {
 	Submit(ctx context.Context, reqs []topics.Request) ([]store.Submitted, error)
+	Rerun(ctx context.Context, r store.Rerun) ([]store.Submitted, error)
 	Get(ctx context.Context, id string) (*execution.Execution, error)
 	Cancel(ctx context.Context, id, by, reason string) (*execution.Execution, error)
 	Output(ctx context.Context, id string, attempt int, stream executor.Stream) (store.Output, error)

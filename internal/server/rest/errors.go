@@ -37,6 +37,7 @@ func errorTable() []mapping {
 		{err: store.ErrIdempotencyConflict, kind: problem.IdempotencyConflict(),
 			detail: "use a new Idempotency-Key for a new request, and the same request with the same key"},
 		{err: execution.ErrTerminal, kind: problem.ExecutionEnded()},
+		{err: store.ErrNotEnded, kind: problem.ExecutionNotEnded()},
 		{err: execution.ErrStaleAttempt, kind: problem.StaleAttempt()},
 		{err: execution.ErrIllegal, kind: problem.TransitionNotAllowed()},
 		{err: outbox.ErrEventNotFound, kind: problem.OutboxEventNotFound()},

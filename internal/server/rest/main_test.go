@@ -78,6 +78,33 @@ func (m *memory) Submit(_ context.Context, reqs []topics.Request) ([]store.Submi
 	return out, nil
 }
 
+func (m *memory) Rerun(ctx context.Context, r store.Rerun) ([]store.Submitted, error) {
+	out := make([]store.Submitted, len(r.IDs))
+	for i, id := range r.IDs {
+		e, err := m.Get(ctx, id)
+		switch {
+		case err != nil:
+			out[i].Err = err
+		case r.Tenant != "" && r.Tenant != e.Request.Tenant:
+			out[i].Err = store.ErrNotFound
+		case !e.State.Terminal():
+			out[i].Err = store.ErrNotEnded
+		default:
+			req := e.Request
+			req.Origin = topics.Origin{Kind: "rerun", RerunOf: id}
+			if req.IdempotencyKey = ""; r.Key != "" {
+				req.IdempotencyKey = r.Key + id
+			}
+			one, err := m.Submit(ctx, []topics.Request{req})
+			if err != nil {
+				return nil, err
+			}
+			out[i] = one[0]
+		}
+	}
+	return out, nil
+}
+
 func (m *memory) Get(_ context.Context, id string) (*execution.Execution, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

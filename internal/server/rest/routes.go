@@ -45,6 +45,8 @@ func (a *API) routes() []route {
 		{method: get, path: "/v1/executions", scope: auth.Read, op: listDoc(), typed: typed(a, a.list)},
 		{method: get, path: "/v1/executions/{id}", scope: auth.Read, op: getDoc(), typed: typed(a, a.get)},
 		{method: post, path: "/v1/executions/{id}/cancel", scope: auth.Write, op: a.cancelDoc(), handler: a.cancel},
+		{method: post, path: "/v1/executions/{id}/rerun", scope: auth.Write, op: a.rerunDoc(), handler: a.rerun},
+		{method: post, path: "/v1/executions:rerun", scope: auth.Write, op: a.rerunManyDoc(), handler: a.rerunMany},
 		{method: get, path: "/v1/executions/{id}/events", scope: auth.Read, stream: true, op: a.historyDoc(), handler: a.events},
 		{method: get, path: "/v1/executions/{id}/output", scope: auth.Read, stream: true, op: a.outputDoc(), handler: a.output},
 		{method: get, path: "/v1/events", scope: auth.Read, stream: true, op: a.liveDoc(), handler: a.liveEvents},

@@ -68,22 +68,29 @@ func (a *API) submitOne(w http.ResponseWriter, r *http.Request) (*execution.Exec
 
 // takeHeaderKey moves the header Idempotency-Key into the request.
 func takeHeaderKey(r *http.Request, in *SubmitRequest) error {
+	key, err := headerKey(r)
+	if err != nil || key == "" {
+		return err
+	}
+	if in.IdempotencyKey != "" && in.IdempotencyKey != key {
+		return badParameter(idempotencyHeader, "invalid", "differs from the idempotency_key in the body")
+	}
+	in.IdempotencyKey = key
+	return nil
+}
+
+// headerKey returns the header Idempotency-Key, or "" where there is none.
+func headerKey(r *http.Request) (string, error) {
 	values := r.Header.Values(idempotencyHeader)
 	switch {
 	case len(values) == 0:
-		return nil
+		return "", nil
 	case len(values) > 1:
-		return badParameter(idempotencyHeader, "duplicate_parameter", "is given more than once")
+		return "", badParameter(idempotencyHeader, "duplicate_parameter", "is given more than once")
 	case values[0] == "" || len(values[0]) > execution.MaxKeyBytes:
-		return badParameter(idempotencyHeader, "out_of_range", "must have between 1 and %d bytes", execution.MaxKeyBytes)
-	case in.IdempotencyKey != "" && in.IdempotencyKey != values[0]:
-		return badParameter(idempotencyHeader, "invalid", "differs from the idempotency_key in the body")
+		return "", badParameter(idempotencyHeader, "out_of_range", "must have between 1 and %d bytes", execution.MaxKeyBytes)
 	}
-	if err := checkText(idempotencyHeader, values[0]); err != nil {
-		return err
-	}
-	in.IdempotencyKey = values[0]
-	return nil
+	return values[0], checkText(idempotencyHeader, values[0])
 }
 
 // request turns the body into a request of the principal. What is left out stays

@@ -78,6 +78,52 @@ type CancelRequest struct {
 	Reason string `json:"reason,omitempty" maxLength:"1000" doc:"Why, in words"`
 }
 
+// RerunOneRequest is the body of a rerun. The body may be missing.
+type RerunOneRequest struct {
+	Reason string `json:"reason,omitempty" maxLength:"1000" doc:"Why, in words"`
+}
+
+// RerunRequest is the body of a rerun of several executions.
+type RerunRequest struct {
+	IDs    []string     `json:"ids,omitempty" maxItems:"1000" doc:"These executions"`
+	Filter *RerunFilter `json:"filter,omitempty" doc:"All ended executions that it selects; {} selects those that did not succeed"`
+	Max    int          `json:"max,omitempty" minimum:"1" maximum:"10000" default:"1000" doc:"Of a filter: at most so many, the newest first"`
+	DryRun bool         `json:"dry_run,omitempty" doc:"Count and change nothing"`
+	Again  bool         `json:"again,omitempty" doc:"Of a filter: also those that were rerun by a filter before"`
+	Reason string       `json:"reason,omitempty" maxLength:"1000" doc:"Why, in words"`
+}
+
+// RerunFilter selects executions that have ended. Everything that is given must
+// hold.
+type RerunFilter struct {
+	States          []execution.State `json:"states,omitempty" doc:"Any of these; FAILED, TIMED_OUT and QUARANTINED by default"`
+	User            string            `json:"user,omitempty"`
+	Executor        string            `json:"executor,omitempty"`
+	ResourceClass   string            `json:"resource_class,omitempty"`
+	Labels          map[string]string `json:"labels,omitempty"`
+	NamePrefix      string            `json:"name_prefix,omitempty"`
+	RequestedAfter  *time.Time        `json:"requested_after,omitempty" doc:"RFC 3339, exclusive"`
+	RequestedBefore *time.Time        `json:"requested_before,omitempty" doc:"RFC 3339, exclusive"`
+}
+
+// RerunResponse is the answer to a rerun of several executions.
+type RerunResponse struct {
+	DryRun   bool          `json:"dry_run,omitempty"`
+	Matched  int           `json:"matched" doc:"How many executions were asked for"`
+	Accepted int           `json:"accepted" doc:"How many have a new execution, those rerun before included"`
+	Refused  int           `json:"refused"`
+	Results  []RerunResult `json:"results" doc:"One per execution; empty in a dry run"`
+}
+
+// RerunResult is what became of one execution of a rerun.
+type RerunResult struct {
+	RerunOf  string           `json:"rerun_of"`
+	Status   int              `json:"status" doc:"The status that a single rerun would have been answered with" example:"202"`
+	ID       string           `json:"id,omitempty" doc:"The new execution"`
+	Replayed bool             `json:"replayed,omitempty" doc:"It had been rerun under this key before"`
+	Problem  *problem.Problem `json:"problem,omitempty"`
+}
+
 // Execution is one execution.
 type Execution struct {
 	ID      string          `json:"id" format:"uuid"`
