@@ -45,7 +45,7 @@ func (a *API) rerunOne(w http.ResponseWriter, r *http.Request) (store.Submitted,
 	if err := a.rerunBody(w, r, true, &in); err != nil {
 		return none, err
 	}
-	if err := (CancelRequest{Reason: in.Reason}).check(); err != nil {
+	if err := checkReason(in.Reason); err != nil {
 		return none, err
 	}
 	key, err := headerKey(r)
@@ -204,7 +204,7 @@ func (in *RerunRequest) check(key string) error {
 	if len(faults) > 0 {
 		return invalidBody(faults)
 	}
-	return CancelRequest{Reason: in.Reason}.check()
+	return checkReason(in.Reason)
 }
 
 // filter selects what did not succeed, unless the states say otherwise.
