@@ -98,7 +98,9 @@ func newAPI(
 		Guard:       guard,
 		Logger:      log,
 		Faults:      middleware.Classifier{Infrastructure: []func(error) bool{isInfrastructure}},
-	}, rest.Config{Version: build.Version(), MaxBodyBytes: int64(cfg.API.MaxBodyBytes)})
+	}, rest.Config{
+		Version: build.Version(), MaxBodyBytes: int64(cfg.API.MaxBodyBytes), Concurrency: cfg.Coordinator.Concurrency,
+	})
 }
 
 // newGuard reads the token of the API, and makes one where there is none yet.

@@ -203,6 +203,34 @@ func (c *Client) Topics(ctx context.Context) ([]Topic, error) {
 	return answer.Topics, err
 }
 
+// Explanation says why an execution stands where it stands.
+type Explanation struct {
+	ExecutionID string    `json:"execution_id"`
+	State       string    `json:"state"`
+	Since       time.Time `json:"since"`
+	// Summary is one sentence.
+	Summary string `json:"summary"`
+	// Waits are the reasons why it does not go on, the decisive one first.
+	Waits []Wait `json:"waits"`
+	// Ahead is how many executions are to be admitted first.
+	Ahead int `json:"ahead,omitempty"`
+}
+
+// Wait is one reason why an execution waits.
+type Wait struct {
+	Code    string     `json:"code"`
+	Message string     `json:"message"`
+	Release string     `json:"release"`
+	Until   *time.Time `json:"until,omitempty"`
+}
+
+// Explain says why an execution stands where it stands.
+func (c *Client) Explain(ctx context.Context, id string) (Explanation, error) {
+	var x Explanation
+	err := c.do(ctx, call{method: http.MethodGet, path: []string{"executions", id, "explain"}}, &x)
+	return x, err
+}
+
 // Rerun does an execution that has ended once more and returns the new one. Under
 // one key, which may be empty, it is done once.
 func (c *Client) Rerun(ctx context.Context, id, reason, key string) (Execution, error) {

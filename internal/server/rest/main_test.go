@@ -105,6 +105,14 @@ func (m *memory) Rerun(ctx context.Context, r store.Rerun) ([]store.Submitted, e
 	return out, nil
 }
 
+func (m *memory) Situation(ctx context.Context, id string) (execution.Situation, error) {
+	e, err := m.Get(ctx, id)
+	if err != nil {
+		return execution.Situation{}, err
+	}
+	return execution.Situation{Execution: e, Now: e.RequestedAt.Add(time.Minute), Workers: 1, Slots: 4, Largest: 4, Executors: []string{"process"}}, nil
+}
+
 func (m *memory) Get(_ context.Context, id string) (*execution.Execution, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
