@@ -25,7 +25,7 @@ const situationSQL = `
 	ahead AS (
 		SELECT q.id, q.state, q.slots, q.rank FROM executions q, e
 		WHERE e.state = 'QUEUED' AND q.state = 'QUEUED' AND q.resource_class = e.resource_class
-		  AND (q.rank, q.id) < (e.rank, e.id) AND q.ready_at <= clock_timestamp()
+		  AND NOT q.gated AND (q.rank, q.id) < (e.rank, e.id) AND q.ready_at <= clock_timestamp()
 		  AND (q.concurrency_key IS NULL OR NOT EXISTS (
 			SELECT FROM executions head
 			WHERE head.tenant = q.tenant AND head.concurrency_key = q.concurrency_key

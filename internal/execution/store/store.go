@@ -158,6 +158,9 @@ func (c *change) save(ctx context.Context, tx pgx.Tx) error {
 		if err := update(ctx, b, c.executions); err != nil {
 			return fmt.Errorf("update executions: %w", err)
 		}
+		if err := release(ctx, b, c.executions); err != nil {
+			return fmt.Errorf("release concurrency keys: %w", err)
+		}
 		return c.publish(ctx, b)
 	})
 }
