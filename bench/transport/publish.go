@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/millrace/millrace/bench/internal/measure"
+	"github.com/millrace/millrace/internal/delivery"
 	"github.com/millrace/millrace/internal/kafka"
 	"github.com/millrace/millrace/topics"
 )
@@ -150,7 +151,7 @@ func messages(recs []topics.Record) []*message.Message {
 	out := make([]*message.Message, len(recs))
 	for i, r := range recs {
 		out[i] = message.NewMessage(string(r.Key), r.Value)
-		out[i].Metadata.Set(kafka.MetadataPartitionKey, string(r.Key))
+		out[i].Metadata.Set(delivery.MetadataPartitionKey, string(r.Key))
 		for _, h := range r.Headers {
 			out[i].Metadata.Set(h.Key, string(h.Value))
 		}
