@@ -58,10 +58,14 @@ func TestAppendRejectsBadEntries(t *testing.T) {
 	t.Parallel()
 	b := &bench{t: t, next: map[string]int{}}
 	for name, spoil := range map[string]func(*Entry){
-		"aggregate type": func(e *Entry) { e.AggregateType = "" },
-		"aggregate id":   func(e *Entry) { e.AggregateID = "" },
-		"topic":          func(e *Entry) { e.Topic = "" },
-		"id":             func(e *Entry) { e.Envelope.ID = "" },
+		"aggregate type":          func(e *Entry) { e.AggregateType = "" },
+		"aggregate id":            func(e *Entry) { e.AggregateID = "" },
+		"topic":                   func(e *Entry) { e.Topic = "" },
+		"id":                      func(e *Entry) { e.Envelope.ID = "" },
+		"aggregate type \"a\\x00": func(e *Entry) { e.AggregateType = "a\x00" },
+		"aggregate id \"\\xff":    func(e *Entry) { e.AggregateID = "\xff" },
+		"topic \"\\x00":           func(e *Entry) { e.Topic = "\x00" },
+		"event type \"\\x00":      func(e *Entry) { e.Envelope.Type, e.Record = "\x00", new(topics.Record) },
 	} {
 		e := b.entry("a")
 		spoil(&e)
