@@ -154,8 +154,9 @@ func (b *bench) reader(batch int) func(ctx context.Context, topic, group string)
 	}
 }
 
-func (c *consuming) print(w io.Writer) {
-	fmt.Fprintf(w, "\nConsume of %d records, median of %d passes\n", c.Records, len(c.Ways[0].rates))
+// Print implements frame.Part.
+func (c *consuming) Print(w io.Writer) {
+	fmt.Fprintf(w, "Consume of %d records, median of %d passes\n", c.Records, len(c.Ways[0].rates))
 	rows := [][]string{{"way", "records/s", "time ratio"}}
 	for _, way := range c.Ways {
 		rows = append(rows, []string{way.Name, fmt.Sprintf("%.0f", way.Rate), fmt.Sprintf("%.2f", way.Ratio)})

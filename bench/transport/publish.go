@@ -101,8 +101,9 @@ func (b *bench) measurePublish(ctx context.Context) (*publishing, error) {
 	return p, nil
 }
 
-func (p *publishing) print(w io.Writer) {
-	fmt.Fprintf(w, "\nPublish of %d records; ratios to franz-go within each of %d rounds\n", p.Batch, p.took[raw].Count)
+// Print implements frame.Part.
+func (p *publishing) Print(w io.Writer) {
+	fmt.Fprintf(w, "Publish of %d records; ratios to franz-go within each of %d rounds\n", p.Batch, p.took[raw].Count)
 	rows := [][]string{append(measure.Heading("way"), "ratio p50", "ratio p90")}
 	for way, name := range wayNames {
 		rows = append(rows, append(measure.Row(name, p.took[way]),
