@@ -53,7 +53,7 @@ func awkward() []*message.Message {
 	odd := message.NewMessage("not a uuid: \"ä\\", message.Payload(binary))
 	odd.Metadata = message.Metadata{
 		outbox.MetadataAggregateType: `ty"pe\`, outbox.MetadataAggregateID: "{o,NULL}", outbox.MetadataPartitionKey: binary,
-		binary: binary, "empty": "", "": "no name", "ce_id": "another",
+		binary: binary, "empty": "", "": "no name", "ce_id": "another", outbox.MetadataEventType: "\x00\xff",
 	}
 	null, empty := placed(3), placed(4)
 	null.Payload, empty.Payload = nil, message.Payload{}
@@ -122,7 +122,7 @@ func TestAllPublishersWriteOneRow(t *testing.T) {
 	odd := awkward()[1]
 	assert.Equal(t, []row{
 		{3, "order", "o-ä", "shop.order.placed.v1", "orders", []byte("o-ä"), []byte("1")},
-		{3, `ty"pe\`, "{o,NULL}", "", "orders", []byte(odd.Metadata[outbox.MetadataPartitionKey]), odd.Payload},
+		{3, `ty"pe\`, "{o,NULL}", "\uFFFD\uFFFD", "orders", []byte(odd.Metadata[outbox.MetadataPartitionKey]), odd.Payload},
 		{3, "order", "o-ä", "", "orders", []byte("o-ä"), nil},
 		{3, "order", "o-ä", "", "orders", []byte("o-ä"), []byte{}},
 	}, got)
@@ -188,7 +188,6 @@ func TestBadMessagesChangeNothing(t *testing.T) {
 		"metadata aggregate_id is missing":       spoil(func(m *message.Message) { m.Metadata.Set(outbox.MetadataAggregateID, "") }),
 		`the aggregate id "a\x00" is not UTF-8`:  spoil(func(m *message.Message) { m.Metadata.Set(outbox.MetadataAggregateID, "a\x00") }),
 		`the aggregate type "\xff" is not UTF-8`: spoil(func(m *message.Message) { m.Metadata.Set(outbox.MetadataAggregateType, "\xff") }),
-		`the event type "\x00" is not UTF-8`:     spoil(func(m *message.Message) { m.Metadata.Set(outbox.MetadataEventType, "\x00") }),
 	}
 	tries := 0
 	for name, way := range s.ways() {

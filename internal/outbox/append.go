@@ -159,12 +159,10 @@ func (e Entry) validate() error {
 			return err
 		}
 	}
-	if e.Record == nil {
-		if err := e.Envelope.Validate(); err != nil {
-			return err
-		}
+	if e.Record != nil {
+		return nil
 	}
-	return storableText("event type", e.Envelope.Type)
+	return e.Envelope.Validate()
 }
 
 // storableText refuses what a column of type text does not take. PostgreSQL would

@@ -36,7 +36,8 @@ func columnsOf(entries []Entry) (columns, error) {
 		r := e.record()
 		c.ids[i], c.shards[i] = id, int16(ShardOf(e.AggregateID))
 		c.aggregateTypes[i], c.aggregateIDs[i] = e.AggregateType, e.AggregateID
-		c.eventTypes[i], c.topics[i] = e.Envelope.Type, string(e.Topic)
+		// For people only, and perhaps of a foreign record, which is not to blame.
+		c.eventTypes[i], c.topics[i] = storable(e.Envelope.Type), string(e.Topic)
 		c.keys[i], c.payloads[i], c.headers[i] = r.Key, r.Value, EncodeHeaders(r.Headers)
 	}
 	return c, nil
