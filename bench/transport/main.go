@@ -25,11 +25,9 @@ import (
 	"context"
 	"errors"
 	"flag"
-	"time"
 
 	"github.com/millrace/millrace/bench/internal/frame"
 	"github.com/millrace/millrace/bench/internal/servers"
-	"github.com/millrace/millrace/internal/kafka"
 )
 
 // options are the flags.
@@ -69,7 +67,7 @@ func main() {
 }
 
 func run(ctx context.Context, o options, r *frame.Run) error {
-	b := &bench{options: o, suffix: r.Suffix, kafka: kafka.Config{Brokers: r.Brokers, Logger: r.Log}}
+	b := &bench{o, r}
 	if o.rounds > 0 {
 		p, err := b.measurePublish(ctx)
 		if err != nil {
@@ -90,22 +88,10 @@ func run(ctx context.Context, o options, r *frame.Run) error {
 // bench is what all measurements share.
 type bench struct {
 	options
-	suffix string
-	kafka  kafka.Config
+	*frame.Run
 }
 
 // createTopic makes a topic of this run.
 func (b *bench) createTopic(ctx context.Context, name string) (string, error) {
-	admin, err := kafka.NewAdmin(b.kafka)
-	if err != nil {
-		return "", err
-	}
-	defer admin.Close()
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-	defer cancel()
-	name = "bench_" + name + "_" + b.suffix
-	_, err = admin.EnsureTopics(ctx, []kafka.TopicConfig{{
-		Name: name, Partitions: int32(b.partitions), ReplicationFactor: -1,
-	}})
-	return name, err
+	return b.CreateTopic(ctx, name, b.partitions)
 }

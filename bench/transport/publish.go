@@ -44,14 +44,14 @@ func (b *bench) measurePublish(ctx context.Context) (*publishing, error) {
 		return nil, err
 	}
 	client, err := kgo.NewClient(
-		kgo.SeedBrokers(b.kafka.Brokers...), kgo.ProducerLinger(0),
+		kgo.SeedBrokers(b.Brokers...), kgo.ProducerLinger(0),
 		kgo.ProducerBatchCompression(kgo.SnappyCompression()),
 	)
 	if err != nil {
 		return nil, err
 	}
 	defer client.Close()
-	publisher, err := kafka.NewPublisher(b.kafka, kafka.PublisherConfig{Compression: kafka.CompressionSnappy})
+	publisher, err := kafka.NewPublisher(b.Kafka(), kafka.PublisherConfig{Compression: kafka.CompressionSnappy})
 	if err != nil {
 		return nil, err
 	}
