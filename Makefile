@@ -57,6 +57,8 @@ postgres: ## Start a real PostgreSQL of its own, in the foreground
 bench: ## Measure on real Kafka and PostgreSQL; prints figures and how they were taken
 	$(GO) run ./bench/pipeline
 	$(GO) run ./bench/transport
+	$(GO) run ./bench/relay
+	$(GO) run ./bench/consumers
 
 .PHONY: lint
 lint: $(TOOLS)/golangci-lint-$(GOLANGCI) ## Run the linters

@@ -119,7 +119,7 @@ func TestDirection(t *testing.T) {
 		"internal/execution":     {"topics", "internal/executor"},
 		"internal/executor/spec": {},
 		"internal/kafka":         {"topics", "internal/delivery", "internal/kafka", "internal/secret"},
-		"internal/outbox":        {"topics", "internal/postgres", "internal/lease"},
+		"internal/outbox":        {"topics", "internal/delivery", "internal/postgres", "internal/lease"},
 		"internal/lease":         {"internal/postgres"},
 		"internal/postgres":      {"internal/secret"},
 	}
