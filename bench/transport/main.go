@@ -13,6 +13,15 @@
 // ratio per way; the medians of those ratios are the result, so that what disturbs
 // the machine for a while disturbs all ways alike.
 //
+// # Stock
+//
+// The same batches by Publisher.Publish, by the stock publisher of watermill-kafka
+// with its own settings, and by it with safe ones (package stock). The expectation
+// is that stock takes at least 30 times as long, median of the rounds' ratios. It
+// makes a round trip per message, so the ratio is about what a round trip costs; that
+// is measured twice, with a broker that answers from its page cache over loopback,
+// the best case for stock, and with one that flushes every write.
+//
 // # Consume
 //
 // A topic is filled and read from its start by a new group: by franz-go's
@@ -42,16 +51,17 @@ import (
 
 // options are the flags.
 type options struct {
-	servers    servers.Options
-	batch      int
-	rounds     int
-	warmUp     int
-	valueBytes int
-	partitions int
-	records    int
-	reads      int
-	cpuProfile string
-	output     string
+	servers     servers.Options
+	batch       int
+	rounds      int
+	warmUp      int
+	valueBytes  int
+	partitions  int
+	records     int
+	reads       int
+	stockRounds int
+	cpuProfile  string
+	output      string
 }
 
 func parse(args []string) (options, error) {
@@ -65,6 +75,7 @@ func parse(args []string) (options, error) {
 	fs.IntVar(&o.partitions, "partitions", 12, "partitions of the topics")
 	fs.IntVar(&o.records, "records", 300_000, "consume: records in the topic")
 	fs.IntVar(&o.reads, "reads", 3, "consume: how often each way reads them; 0 leaves this part out")
+	fs.IntVar(&o.stockRounds, "stock-rounds", 30, "publish by stock watermill-kafka: rounds, and a third of it with flushed writes; 0 leaves this part out")
 	fs.StringVar(&o.cpuProfile, "cpuprofile", "", "write a processor profile to this file")
 	fs.StringVar(&o.output, "o", "table", "table or json")
 	if err := fs.Parse(args); err != nil {
@@ -99,6 +110,7 @@ func main() {
 type report struct {
 	Environment measure.Environment `json:"environment"`
 	Publish     *publishing         `json:"publish,omitempty"`
+	Stock       *comparing          `json:"stock,omitempty"`
 	Consume     *consuming          `json:"consume,omitempty"`
 }
 
@@ -129,6 +141,11 @@ func run(ctx context.Context, o options, out io.Writer) (err error) {
 			return err
 		}
 	}
+	if o.stockRounds > 0 {
+		if r.Stock, err = b.measureStock(ctx); err != nil {
+			return err
+		}
+	}
 	if o.reads > 0 {
 		if r.Consume, err = b.measureConsume(ctx); err != nil {
 			return err
@@ -147,6 +164,10 @@ func (r report) write(out io.Writer, format string) error {
 	fmt.Fprint(out, r.Environment)
 	if r.Publish != nil {
 		r.Publish.print(out)
+	}
+	if r.Stock != nil {
+		fmt.Fprintln(out)
+		r.Stock.Print(out)
 	}
 	if r.Consume != nil {
 		r.Consume.print(out)
