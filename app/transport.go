@@ -89,7 +89,7 @@ func subscribe(p routerParams, sub pipeline.Subscription) (message.Subscriber, e
 	if released := sub.Released; released != nil {
 		cfg.Hooks.Revoked = func(_ context.Context, _ string, partition int32, _ int64, _ bool) { released(partition) }
 	}
-	return kafka.NewSubscriber(p.Conns.kafka, cfg)
+	return newSubscriber(p.Config.Kafka.Driver, p.Conns.kafka, sub, cfg)
 }
 
 // runRouter consumes from the start of the program, once every consumer is

@@ -65,7 +65,7 @@ type Admin struct {
 
 // Kafka configures every connection to the broker.
 type Kafka struct {
-	Driver            string        `key:"driver" oneof:"franz" doc:"The client library under the transport."`
+	Driver            string        `key:"driver" oneof:"franz,sarama" doc:"The client library under the consumers of this process. sarama is the stock watermill-kafka driver, for consumers of single records (On and OnTx): roles and consumers that take batches do not start with it."`
 	Brokers           []string      `key:"brokers" flag:"kafka-brokers" unset:"the embedded broker, or that of a running millrace up with the same data directory" doc:"The addresses to start from, host:port."`
 	ClientID          string        `key:"client_id" doc:"How this installation calls itself at the broker."`
 	ReplicationFactor int16         `key:"replication_factor" doc:"The number of replicas of topics that Millrace creates; -1 leaves it to the broker."`

@@ -43,6 +43,10 @@ const (
 	Production  = "production"
 	AuthToken   = "token"
 	AuthOff     = "off"
+
+	// The drivers of consumers: kafka.driver.
+	DriverFranz  = "franz"
+	DriverSarama = "sarama"
 )
 
 // Default returns the settings that hold when nobody says otherwise. It does not
@@ -60,7 +64,7 @@ func Default() Config {
 		},
 		Admin: Admin{Listen: "127.0.0.1:9091"},
 		Kafka: Kafka{
-			Driver:            "franz",
+			Driver:            DriverFranz,
 			ClientID:          "millrace",
 			ReplicationFactor: -1,
 			DialTimeout:       10 * time.Second,

@@ -13,6 +13,15 @@
 // ratio per way; the medians of those ratios are the result, so that what disturbs
 // the machine for a while disturbs all ways alike.
 //
+// # Stock
+//
+// The same batches by Publisher.Publish, by the stock publisher of watermill-kafka
+// with its own settings, and by it with safe ones (package stock). The expectation
+// is that stock takes at least 30 times as long, median of the rounds' ratios. It
+// makes a round trip per message, so the ratio is about what a round trip costs; that
+// is measured twice, with a broker that answers from its page cache over loopback,
+// the best case for stock, and with one that flushes every write.
+//
 // # Consume
 //
 // A topic is filled and read from its start by a new group: by franz-go's
@@ -32,13 +41,14 @@ import (
 
 // options are the flags.
 type options struct {
-	batch      int
-	rounds     int
-	warmUp     int
-	valueBytes int
-	partitions int
-	records    int
-	reads      int
+	batch       int
+	rounds      int
+	warmUp      int
+	valueBytes  int
+	partitions  int
+	records     int
+	reads       int
+	stockRounds int
 }
 
 func (o *options) flags(fs *flag.FlagSet) {
@@ -49,6 +59,7 @@ func (o *options) flags(fs *flag.FlagSet) {
 	fs.IntVar(&o.partitions, "partitions", 12, "partitions of the topics")
 	fs.IntVar(&o.records, "records", 300_000, "consume: records in the topic")
 	fs.IntVar(&o.reads, "reads", 3, "consume: how often each way reads them; 0 leaves this part out")
+	fs.IntVar(&o.stockRounds, "stock-rounds", 30, "publish by stock watermill-kafka: rounds, and a third of it with flushed writes; 0 leaves this part out")
 }
 
 func (o *options) check() error {
@@ -74,6 +85,13 @@ func run(ctx context.Context, o options, r *frame.Run) error {
 			return err
 		}
 		r.Report("publish", p)
+	}
+	if o.stockRounds > 0 {
+		c, err := b.measureStock(ctx)
+		if err != nil {
+			return err
+		}
+		r.Report("stock", c)
 	}
 	if o.reads > 0 {
 		c, err := b.measureConsume(ctx)

@@ -139,6 +139,7 @@ func (x *examination) kafka(ctx context.Context, config configs.Config) {
 		x.fail("kafka", err, "check kafka.brokers, kafka.tls and kafka.sasl, and that the brokers' advertised addresses can be reached from here")
 		return
 	}
+	x.ok("kafka driver", "%s", config.Kafka.Driver)
 	x.kafkaVersion(ctx, admin)
 	x.topics(ctx, admin, config)
 }

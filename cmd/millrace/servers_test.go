@@ -141,7 +141,7 @@ func TestDoctorFindsEverythingInOrder(t *testing.T) {
 	assert.Equal(t, exitOK, code, c.out.String())
 	for _, name := range []string{
 		"configuration", "data directory", "port of api.listen", "isolation: process_group", "postgres version",
-		"postgres rights", "postgres connections", "clocks", "schema", "kafka version", "topics", "api",
+		"postgres rights", "postgres connections", "clocks", "schema", "kafka driver", "kafka version", "topics", "api",
 	} {
 		assert.Equal(t, checkOK, checks[name].Status, "%s: %+v", name, checks[name])
 	}

@@ -72,17 +72,21 @@ func (m *publisherMetrics) observe(recs []topics.Record, errs []error, took time
 // subscriberMetrics turn the status of a subscriber's partitions, as it is at
 // the moment of a scrape, into metrics.
 type subscriberMetrics struct {
-	s                                    *Subscriber
+	clock                                Clock
+	status                               func() []PartitionStatus
 	records, nacks                       *prometheus.Desc
 	lag, stalled, stalledSeconds, buffer *prometheus.Desc
 }
 
-func newSubscriberMetrics(s *Subscriber) *subscriberMetrics {
+// NewSubscriberMetrics returns the metrics of a member of group whose partitions
+// are as status says.
+func NewSubscriberMetrics(group string, clock Clock, status func() []PartitionStatus) prometheus.Collector {
 	desc := func(name, help string) *prometheus.Desc {
-		return prometheus.NewDesc("millrace_"+name, help, []string{"topic", "partition"}, prometheus.Labels{"group": s.sc.Group})
+		return prometheus.NewDesc("millrace_"+name, help, []string{"topic", "partition"}, prometheus.Labels{"group": group})
 	}
 	return &subscriberMetrics{
-		s:              s,
+		clock:          clock,
+		status:         status,
 		records:        desc("kafka_acked_records_total", "Records acked since the partition was assigned."),
 		nacks:          desc("kafka_nacked_deliveries_total", "Deliveries nacked since the partition was assigned."),
 		lag:            desc("consumer_lag", "Records between the last acked one and the end of the partition, as of the last fetch."),
@@ -101,8 +105,8 @@ func (m *subscriberMetrics) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (m *subscriberMetrics) Collect(ch chan<- prometheus.Metric) {
-	now := m.s.sc.Clock.Now()
-	for _, st := range m.s.Status() {
+	now := m.clock.Now()
+	for _, st := range m.status() {
 		labels := []string{st.Topic, strconv.Itoa(int(st.Partition))}
 		gauge := func(d *prometheus.Desc, v float64) {
 			ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -26,7 +27,7 @@ type Subscriber struct {
 	sc      SubscriberConfig
 	client  *kgo.Client
 	admin   *kadm.Client
-	metrics *subscriberMetrics
+	metrics prometheus.Collector
 
 	// life ends when nothing may talk to the brokers any more.
 	life context.Context
@@ -104,7 +105,7 @@ func NewSubscriber(cfg Config, sc SubscriberConfig) (*Subscriber, error) {
 	}
 	s.client, s.admin = client, kadm.NewClient(client)
 	if sc.Registerer != nil {
-		s.metrics = newSubscriberMetrics(s)
+		s.metrics = NewSubscriberMetrics(sc.Group, sc.Clock, s.Status)
 		if err := sc.Registerer.Register(s.metrics); err != nil {
 			client.Close()
 			return nil, fmt.Errorf("register subscriber metrics: %w", err)

@@ -1,0 +1,14 @@
+//go:build !nosarama
+
+package app
+
+import (
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/millrace/millrace/internal/kafka"
+	"github.com/millrace/millrace/internal/kafka/stock"
+)
+
+func newStockSubscriber(client kafka.Config, sc kafka.SubscriberConfig) (message.Subscriber, error) {
+	return stock.NewSubscriber(client, sc)
+}
