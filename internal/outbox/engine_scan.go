@@ -128,6 +128,9 @@ func (e *engine) startScan() {
 		order.open = slices.Clone(e.view.open)
 		order.blocking = e.blockingSince(order.window.since)
 	}
+	if e.beforeScan != nil {
+		e.beforeScan(order)
+	}
 	e.scanning, e.schedule.woken = true, false
 	go func() { e.scans <- scan(e.ctx, e.pool, order, e.cfg.MaxScanBytes) }()
 }
