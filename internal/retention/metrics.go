@@ -15,18 +15,20 @@ type metrics struct {
 
 func newMetrics(reg prometheus.Registerer) *metrics {
 	f := promauto.With(reg)
-	gauge := func(subsystem, name, help string, labels ...string) *prometheus.GaugeVec {
-		return f.NewGaugeVec(prometheus.GaugeOpts{Namespace: "millrace", Subsystem: subsystem, Name: name, Help: help}, labels)
-	}
 	return &metrics{
-		ahead:  gauge("retention", "days_ahead", "Days after today for which the outbox has partitions; -1: not even for today."),
-		strays: gauge("retention", "default_partition_rows", "Rows of the outbox whose day was not made in time."),
-		held:   gauge("retention", "overdue_partitions", "Partitions that are old enough to be dropped and are kept, by reason.", "reason"),
-		bytes:  gauge("storage", "database_bytes", "Size of the database."),
-		free:   gauge("storage", "free_bytes", "By how much the database may still grow: up to postgres.storage_limit, or on the disk of an embedded PostgreSQL."),
-		untilFull: gauge("storage", "days_until_full",
-			"Days until free_bytes are used up at the average rate of up to seven days; +Inf: the database does not grow."),
-		faults: f.NewCounter(prometheus.CounterOpts{Namespace: "millrace", Subsystem: "retention", Name: "faults_total",
+		ahead: f.NewGaugeVec(prometheus.GaugeOpts{Name: "millrace_retention_days_ahead",
+			Help: "Days after today for which the outbox has partitions; -1: not even for today."}, nil),
+		strays: f.NewGaugeVec(prometheus.GaugeOpts{Name: "millrace_retention_default_partition_rows",
+			Help: "Rows of the outbox whose day was not made in time."}, nil),
+		held: f.NewGaugeVec(prometheus.GaugeOpts{Name: "millrace_retention_overdue_partitions",
+			Help: "Partitions that are old enough to be dropped and are kept, by reason."}, []string{"reason"}),
+		bytes: f.NewGaugeVec(prometheus.GaugeOpts{Name: "millrace_storage_database_bytes",
+			Help: "Size of the database."}, nil),
+		free: f.NewGaugeVec(prometheus.GaugeOpts{Name: "millrace_storage_free_bytes",
+			Help: "By how much the database may still grow: up to postgres.storage_limit, or on the disk of an embedded PostgreSQL."}, nil),
+		untilFull: f.NewGaugeVec(prometheus.GaugeOpts{Name: "millrace_storage_days_until_full",
+			Help: "Days until free_bytes are used up at the average rate of up to seven days; +Inf: the database does not grow."}, nil),
+		faults: f.NewCounter(prometheus.CounterOpts{Name: "millrace_retention_faults_total",
 			Help: "Passes that could not do all they had to."}),
 	}
 }
