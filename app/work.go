@@ -2,6 +2,7 @@ package app
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -27,13 +28,14 @@ import (
 	"github.com/millrace/millrace/internal/lease"
 	"github.com/millrace/millrace/internal/outbox"
 	"github.com/millrace/millrace/internal/postgres"
+	"github.com/millrace/millrace/internal/retention"
 	"github.com/millrace/millrace/pipeline"
 	"github.com/millrace/millrace/projections"
 )
 
 var (
 	relayModule       = fx.Module("relay", fx.Provide(newRelay))
-	maintenanceModule = fx.Module("maintenance", fx.Provide(newSweeper, deadletter.NewGauge),
+	maintenanceModule = fx.Module("maintenance", fx.Provide(newSweeper, deadletter.NewGauge, newKeeper),
 		asConsumer(newRecorderConsumer), asConsumer(letterfiler.New))
 	coordinatorModule = fx.Module("coordinator", fx.Provide(newAdmitter), asConsumer(newCoordinatorConsumer))
 	workerModule      = fx.Module("worker", fx.Provide(newExecutors, newWorker), asConsumer((*worker.Worker).Consumer))
@@ -56,9 +58,25 @@ func newSweeper(st *store.Store, log *slog.Logger, reg prometheus.Registerer) *c
 	return coordinator.NewSweeper(st, 0, log, reg)
 }
 
-func runMaintenance(l *loops, s *coordinator.Sweeper, g *deadletter.Gauge) {
+func runMaintenance(l *loops, s *coordinator.Sweeper, g *deadletter.Gauge, k *retention.Keeper, leases *lease.Manager) {
 	l.run("sweeper", s.Run)
 	l.run("dead letter gauge", g.Run)
+	l.run("retention", func(ctx context.Context) error { return k.Run(ctx, leases) })
+}
+
+// newKeeper makes what drops partitions. Where the database has no limit of its
+// own, the disk is only known when PostgreSQL runs under this process.
+func newKeeper(cfg configs.Config, pool *pgxpool.Pool, log *slog.Logger, reg prometheus.Registerer) *retention.Keeper {
+	var room retention.Room
+	switch {
+	case cfg.Postgres.StorageLimit > 0:
+		room = retention.Limit(int64(cfg.Postgres.StorageLimit))
+	case cfg.Embedded.Postgres.Enabled:
+		room = retention.Disk(cfg.DataDir)
+	}
+	return retention.New(pool, retention.Config{
+		Outbox: cfg.Retention.Outbox, Inbox: cfg.Retention.Inbox, Room: room,
+	}, log, reg)
 }
 
 func newRecorderConsumer() pipeline.Consumer { return recorder.New() }

@@ -30,6 +30,7 @@ type Config struct {
 	Coordinator Coordinator                 `key:"coordinator" doc:"What decides when an execution may run."`
 	Worker      Worker                      `key:"worker" doc:"What runs executions."`
 	Relay       Relay                       `key:"relay" doc:"What publishes the outbox to Kafka."`
+	Retention   Retention                   `key:"retention" doc:"How long PostgreSQL keeps what only grows."`
 	Log         Log                         `key:"log" doc:"The log, written to stderr."`
 }
 
@@ -100,6 +101,7 @@ type Postgres struct {
 	DSN            secret.Secret `key:"dsn" flag:"postgres-dsn" unset:"DATABASE_URL, else the PG* variables, else the embedded PostgreSQL, or that of a running millrace up with the same data directory" doc:"The data source name, as a URL or as key=value pairs."`
 	MaxConns       int32         `key:"max_conns" doc:"The most connections in this process's pool; 0 is 4 per core, at least 10."`
 	ConnectTimeout time.Duration `key:"connect_timeout" doc:"How long one attempt to connect may take."`
+	StorageLimit   Size          `key:"storage_limit" doc:"The size to which the database may grow, for the metric that tells when it is full; 0 is not known, except on the disk of the embedded PostgreSQL."`
 }
 
 // Embedded configures the servers that Millrace brings along.
@@ -153,6 +155,12 @@ type Worker struct {
 type Relay struct {
 	BatchSize   int           `key:"batch_size" doc:"The most rows that are published at once."`
 	PollCeiling time.Duration `key:"poll_ceiling" doc:"The longest wait between two looks at the outbox when nothing wakes the relay."`
+}
+
+// Retention configures what is kept how long. Whole partitions are dropped.
+type Retention struct {
+	Outbox time.Duration `key:"outbox" doc:"How long published events stay in the outbox, where they can be published again. Events that are not published stay until they are, or are skipped."`
+	Inbox  time.Duration `key:"inbox" doc:"For how long at least a consumer knows which events it has applied. It must cover retention.outbox together with the longest time for which a topic keeps its records: so long after it was applied an event can be met again, republished and then read late. What is met again after that is applied twice."`
 }
 
 // Log configures the log.

@@ -78,6 +78,7 @@ func Default() Config {
 		Coordinator: defaultCoordinator(),
 		Worker:      defaultWorker(),
 		Relay:       Relay{BatchSize: 500, PollCeiling: 100 * time.Millisecond},
+		Retention:   Retention{Outbox: 30 * topics.Day, Inbox: 120 * topics.Day},
 		Log:         Log{Level: "info", Format: "text"},
 	}
 }

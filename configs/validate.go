@@ -22,7 +22,8 @@ const (
 	maxBody       = GiB
 	minConns      = 4
 	maxConns      = 10_000
-	leaseBeats    = 3 // heartbeats that fit into a lease, so that one may get lost
+	minRetention  = 24 * time.Hour // what is dropped are days
+	leaseBeats    = 3              // heartbeats that fit into a lease, so that one may get lost
 )
 
 // Validate checks the values of the settings and how they go together. It does
@@ -41,6 +42,7 @@ func (c *Config) validate(origins Origins) error {
 	v.topics()
 	v.coordinator()
 	v.worker()
+	v.retention()
 	return v.found.err()
 }
 
@@ -275,6 +277,9 @@ func (v *validation) postgres() {
 	if dsn := p.DSN.Reveal(); dsn != "" && !looksLikeDSN(dsn) {
 		v.fault("postgres.dsn", "want postgres://user@host:5432/database or host=... dbname=...")
 	}
+	if p.StorageLimit < 0 {
+		v.fault("postgres.storage_limit", "must not be negative, not %v", p.StorageLimit)
+	}
 }
 
 // looksLikeDSN is a first look; the driver parses it for good. Neither says what
@@ -285,6 +290,21 @@ func looksLikeDSN(dsn string) bool {
 		return err == nil && (u.Scheme == "postgres" || u.Scheme == "postgresql")
 	}
 	return strings.Contains(dsn, "=")
+}
+
+// retention leaves it to the start of the program to compare the windows with what
+// the broker really keeps.
+func (v *validation) retention() {
+	r := v.c.Retention
+	for path, keeps := range map[string]time.Duration{"retention.outbox": r.Outbox, "retention.inbox": r.Inbox} {
+		if keeps > 0 && keeps < minRetention {
+			v.fault(path, "must be at least %s, not %s", formatDuration(minRetention), formatDuration(keeps))
+		}
+	}
+	if r.Inbox < r.Outbox {
+		v.fault("retention.inbox", "must be at least retention.outbox (%s), not %s: an event that is republished after that would be applied twice",
+			formatDuration(r.Outbox), formatDuration(r.Inbox))
+	}
 }
 
 func (v *validation) topics() {

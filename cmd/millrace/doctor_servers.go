@@ -15,6 +15,7 @@ import (
 	"github.com/millrace/millrace/internal/embedded"
 	"github.com/millrace/millrace/internal/kafka"
 	"github.com/millrace/millrace/internal/postgres"
+	"github.com/millrace/millrace/internal/retention"
 )
 
 const (
@@ -120,6 +121,30 @@ func (x *examination) schema(ctx context.Context, pool *pgxpool.Pool) {
 		return
 	}
 	x.ok("schema", "current")
+	x.partitions(ctx, pool)
+}
+
+// partitions looks whether somebody makes and drops partitions.
+func (x *examination) partitions(ctx context.Context, pool *pgxpool.Pool) {
+	s, err := retention.Inspect(ctx, pool)
+	if err != nil {
+		x.fail("partitions", err, "")
+		return
+	}
+	const advice = "a process with the role maintenance makes them, at its start and hourly; its log says what keeps it from that"
+	ahead, strays := s.AheadDays(), s.StrayRows()
+	switch {
+	case len(s.Generations) == 0:
+		x.add(checkFail, "partitions", "the inbox has no generation to write to", "insert the newest number of processed_events_* into processed_generations")
+	case ahead < 0:
+		x.add(checkWarn, "partitions", fmt.Sprintf("the outbox has none for today; %d rows lie in the default one", strays), advice)
+	case ahead < retention.Ahead-1: // the last is made within an hour after midnight
+		x.add(checkWarn, "partitions", fmt.Sprintf("the outbox has them for %d more days only, not for %d", ahead, retention.Ahead), advice)
+	case strays > 0:
+		x.add(checkWarn, "partitions", fmt.Sprintf("%d rows of the outbox lie in the default one", strays), advice)
+	default:
+		x.ok("partitions", "the outbox has them for %d more days", ahead)
+	}
 }
 
 func (x *examination) kafka(ctx context.Context, config configs.Config) {
@@ -203,4 +228,7 @@ func (x *examination) topics(ctx context.Context, admin *kafka.Admin, config con
 		return
 	}
 	x.ok("topics", "all there")
+	for _, warning := range app.WindowWarnings(ctx, admin, config) {
+		x.add(checkWarn, "inbox window", warning, "")
+	}
 }

@@ -53,13 +53,24 @@ FOR NO KEY UPDATE`
 // Below the position nothing is inserted: there may be a dead letter, whose
 // redrive must not find an inbox row. The statement runs after lockPosition, so
 // it sees the row that is locked.
+//
+// New keys go to the newest generation, whose primary key decides about keys that
+// others insert at the same time. Older generations are only looked into. None of
+// their rows is still to be committed: a generation begins while nobody holds the
+// lock that this statement takes on processed_events, and it takes it before it
+// looks. OFFSET 0 has the lookup done key by key, whatever the planner thinks of
+// the sizes.
 const insertProcessed = `
-INSERT INTO processed_events (consumer, source, event_id, session)
-SELECT $4, e.source, e.event_id, e.session
+INSERT INTO processed_events (consumer, source, event_id, session, generation)
+SELECT $4, e.source, e.event_id, e.session, g.number
 FROM consumer_offsets o,
+     (SELECT max(number) AS number FROM processed_generations) AS g,
      unnest($6::bigint[], $7::text[], $8::text[], $9::text[]) WITH ORDINALITY AS e (at, source, event_id, session, n)
 WHERE o.consumer_group = $1 AND o.topic_id = $2 AND o.partition = $3 AND o.owner_epoch = $5
   AND e.at >= o.next_offset
+  AND NOT EXISTS (SELECT FROM processed_events p
+                  WHERE p.consumer = $4 AND p.source = e.source AND p.event_id = e.event_id AND p.session = e.session
+                    AND p.generation < g.number OFFSET 0)
 ORDER BY e.n
 ON CONFLICT DO NOTHING
 RETURNING source, event_id, session`

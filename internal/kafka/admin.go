@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -295,6 +297,35 @@ func (a *Admin) ListTopics(ctx context.Context, names ...string) ([]Topic, error
 		list = append(list, Topic{Name: d.Topic, ID: d.ID, Partitions: len(d.Partitions), ReplicationFactor: d.Partitions.NumReplicas()})
 	}
 	return list, nil
+}
+
+// Retention returns how long topics keep their records by time, by name; negative:
+// for ever. It leaves out topics that the broker does not tell about.
+func (a *Admin) Retention(ctx context.Context, names ...string) (map[string]time.Duration, error) {
+	described, err := a.admin.DescribeTopicConfigs(ctx, names...)
+	if err != nil {
+		return nil, fmt.Errorf("describe topics: %w", err)
+	}
+	keeps := make(map[string]time.Duration, len(described))
+	for _, topic := range described {
+		for _, c := range topic.Configs {
+			if c.Key != "retention.ms" {
+				continue
+			}
+			if ms, err := strconv.ParseInt(c.MaybeValue(), 10, 64); err == nil {
+				keeps[topic.Name] = milliseconds(ms)
+			}
+		}
+	}
+	return keeps, nil
+}
+
+// milliseconds is a duration of so many, or the longest there is.
+func milliseconds(ms int64) time.Duration {
+	if ms > math.MaxInt64/int64(time.Millisecond) {
+		return math.MaxInt64
+	}
+	return time.Duration(ms) * time.Millisecond
 }
 
 // EndOffsets returns, per partition, the offset behind the last record.

@@ -206,6 +206,9 @@ func TestAdminEnsuresTopicsWithoutChangingThem(t *testing.T) {
 		{Name: "new", Outcome: kafka.TopicDiffers, Differences: []string{"retention.ms: 1000, not 2000"}},
 		{Name: "three", Outcome: kafka.TopicDiffers, Differences: []string{"partitions: 3, not 2"}},
 	}, reports)
+	keeps, err := admin.Retention(t.Context(), "new", "nowhere")
+	require.NoError(t, err)
+	require.Equal(t, map[string]time.Duration{"new": time.Second}, keeps)
 	list, err := admin.ListTopics(t.Context(), "new", "three")
 	require.NoError(t, err)
 	require.Equal(t, []int{2, 3}, []int{list[0].Partitions, list[1].Partitions})
