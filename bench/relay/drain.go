@@ -45,7 +45,7 @@ func (b *bench) measureDrain(ctx context.Context) (frame.Part, error) {
 	d := &draining{Events: b.events, ValueBytes: b.valueBytes, Keys: b.keys}
 	for _, n := range []int{1, 2} {
 		d.Ways = append(d.Ways, &way{
-			Name: fmt.Sprintf("relays: %d", n), rounds: b.rounds, passes: b.passes, marked: b.marked,
+			Name: fmt.Sprintf("relays: %d", n), rounds: b.rounds, passes: b.passes,
 			start: func(ctx context.Context) (func() error, error) { return relays.Start(ctx, b.Run, n) },
 		})
 	}
@@ -56,10 +56,10 @@ func (b *bench) measureDrain(ctx context.Context) (frame.Part, error) {
 			return nil, err
 		}
 		defer t.stop()
-		if w.track, w.fill = t, t.fill; w.marked == nil {
-			w.fill = t.fillForwarder
-		}
+		w.track, w.fill, w.marked = t, t.fill, t.marked
 	}
+	stock := d.Ways[len(d.Ways)-1]
+	stock.fill, stock.marked = stock.track.fillForwarder, nil
 	for round := range b.rounds {
 		if err := d.round(ctx, round); err != nil {
 			return nil, err

@@ -37,12 +37,12 @@ func (b *bench) measureIdle(ctx context.Context) (part frame.Part, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	if _, _, err := t.pass(ctx, t.fill, b.marked); err != nil {
+	if _, _, err := t.pass(ctx, t.fill, t.marked); err != nil {
 		return nil, err
 	}
 	i := &idling{Events: b.events}
 	for began := time.Now(); len(i.Without) == 0 || time.Since(began) < b.idle; {
-		rate, _, err := t.pass(ctx, t.fill, b.marked)
+		rate, _, err := t.pass(ctx, t.fill, t.marked)
 		if err != nil {
 			return nil, err
 		}
@@ -59,7 +59,7 @@ func (b *bench) measureIdle(ctx context.Context) (part frame.Part, err error) {
 	// As many passes as there were before, so that both have as much behind them.
 	began := time.Now()
 	for range i.Without {
-		rate, _, err := t.pass(ctx, t.fill, b.marked)
+		rate, _, err := t.pass(ctx, t.fill, t.marked)
 		if err != nil {
 			return nil, err
 		}

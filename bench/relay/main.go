@@ -62,9 +62,9 @@ type options struct {
 }
 
 func (o *options) flags(fs *flag.FlagSet) {
-	fs.IntVar(&o.events, "events", 20_000, "events of one pass")
+	fs.IntVar(&o.events, "events", 50_000, "events of one pass")
 	fs.IntVar(&o.rounds, "rounds", 3, "drain: rounds; 0 leaves this part out")
-	fs.IntVar(&o.passes, "passes", 3, "drain: passes of each way in a round")
+	fs.IntVar(&o.passes, "passes", 2, "drain: passes of each way in a round")
 	fs.IntVar(&o.forwarder, "forwarder-rounds", 1, "drain: in how many of the rounds Watermill's forwarder has one pass; it takes its time")
 	fs.IntVar(&o.keys, "keys", 1000, "aggregates that share the events, each with a key of its own")
 	fs.IntVar(&o.valueBytes, "value-bytes", 400, "size of an event's value")
