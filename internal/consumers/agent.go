@@ -242,15 +242,15 @@ func (a *Agent) try(ctx context.Context, step func(context.Context) error) {
 // beat gives a sign of life. A process that was taken for dead, and forgotten,
 // reports everything anew.
 func (a *Agent) beat(ctx context.Context) error {
-	tag, err := a.cfg.Pool.Exec(ctx, `UPDATE consumer_instances SET seen_at = clock_timestamp() WHERE instance = $1`, a.cfg.Instance)
+	var rows int
+	err := a.cfg.Pool.QueryRow(ctx, `
+		INSERT INTO consumer_instances (instance) VALUES ($1) ON CONFLICT (instance) DO UPDATE SET seen_at = clock_timestamp()
+		RETURNING (SELECT count(*) FROM consumer_reports WHERE instance = $1)`, a.cfg.Instance).Scan(&rows)
 	if err != nil {
 		return err
 	}
-	if tag.RowsAffected() == 0 {
-		clear(a.written)
-		if _, err := a.cfg.Pool.Exec(ctx, `INSERT INTO consumer_instances (instance) VALUES ($1) ON CONFLICT DO NOTHING`, a.cfg.Instance); err != nil {
-			return err
-		}
+	if rows < len(a.written) {
+		clear(a.written) // somebody has removed them: all are written anew
 	}
 	// Neither writes anything as a rule.
 	batch := &pgx.Batch{}
@@ -259,15 +259,25 @@ func (a *Agent) beat(ctx context.Context) error {
 	return a.cfg.Pool.SendBatch(ctx, batch).Close()
 }
 
+// A stall is as old as it was for the former owner, if it is about the same record.
 const writeReport = `
 INSERT INTO consumer_reports AS r (consumer, topic, partition, instance, epoch, state, paused, cause_class, cause_code, cause_error,
     blocked_offset, blocked_key, stalled_since, tries, next_try_at, notice)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, nullif($9, ''), $10, $11, $12, $13, $14, $15, nullif($16, ''))
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, nullif($9, ''), $10, $11, $12,
+    least($13::timestamptz, (SELECT min(o.stalled_since) FROM consumer_reports o
+        WHERE o.consumer = $1 AND o.topic = $2 AND o.partition = $3 AND o.instance <> $4 AND o.blocked_offset = $11 AND $13 IS NOT NULL)),
+    $14, $15, nullif($16, ''))
 ON CONFLICT (consumer, topic, partition, instance) DO UPDATE SET
     epoch = excluded.epoch, state = excluded.state, paused = excluded.paused, cause_class = excluded.cause_class,
     cause_code = excluded.cause_code, cause_error = excluded.cause_error, blocked_offset = excluded.blocked_offset,
-    blocked_key = excluded.blocked_key, stalled_since = excluded.stalled_since, tries = excluded.tries,
-    next_try_at = excluded.next_try_at, notice = excluded.notice, reported_at = clock_timestamp()`
+    blocked_key = excluded.blocked_key, tries = excluded.tries, next_try_at = excluded.next_try_at, notice = excluded.notice,
+    stalled_since = CASE WHEN excluded.stalled_since IS NULL THEN NULL WHEN r.blocked_offset = excluded.blocked_offset
+        THEN least(r.stalled_since, excluded.stalled_since) ELSE excluded.stalled_since END,
+    reported_at = clock_timestamp()`
+
+// supersede removes what former owners said of a partition.
+const supersede = `
+DELETE FROM consumer_reports WHERE consumer = $1 AND topic = $2 AND partition = $3 AND instance <> $4 AND epoch <= $5`
 
 // flush writes what has changed since the last time.
 func (a *Agent) flush(ctx context.Context) error {
@@ -280,11 +290,15 @@ func (a *Agent) flush(ctx context.Context) error {
 	for p, r := range now {
 		if old, ok := a.written[p]; !ok || !old.same(r) {
 			batch.Queue(writeReport, reportArgs(r, a.cfg.Instance)...)
+			if !ok || old.State != r.State {
+				batch.Queue(supersede, p.consumer, p.topic, p.partition, a.cfg.Instance, r.Epoch)
+			}
 		}
 	}
 	for p := range a.written {
 		if _, ok := now[p]; !ok {
-			batch.Queue(`DELETE FROM consumer_reports WHERE consumer = $1 AND topic = $2 AND partition = $3 AND instance = $4`,
+			// The next owner replaces it; of a stall, it takes over since when.
+			batch.Queue(`DELETE FROM consumer_reports WHERE consumer = $1 AND topic = $2 AND partition = $3 AND instance = $4 AND state = 'running'`,
 				p.consumer, p.topic, p.partition, a.cfg.Instance)
 		}
 	}
@@ -317,12 +331,16 @@ func reportArgs(r Report, instance string) []any {
 		offset, key, r.Since, r.Tries, r.NextTry, r.Notice}
 }
 
-// leave removes the traces of this process, so that its partitions are unowned at
-// once and not when it is missed.
+// leave says that this process is gone, so that its partitions are unowned at once
+// and not when it is missed. What it said of stalls stays for the next owners.
 func (a *Agent) leave(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	if _, err := a.cfg.Pool.Exec(ctx, `DELETE FROM consumer_instances WHERE instance = $1`, a.cfg.Instance); err != nil {
+	batch := &pgx.Batch{}
+	batch.Queue(`DELETE FROM consumer_reports WHERE instance = $1 AND state = 'running'`, a.cfg.Instance)
+	batch.Queue(`UPDATE consumer_instances SET seen_at = clock_timestamp() - make_interval(secs => $2) WHERE instance = $1`, a.cfg.Instance, 2*StaleAfter.Seconds())
+	batch.Queue(`DELETE FROM consumer_instances i WHERE instance = $1 AND NOT EXISTS (SELECT FROM consumer_reports r WHERE r.instance = i.instance)`, a.cfg.Instance)
+	if err := a.cfg.Pool.SendBatch(ctx, batch).Close(); err != nil {
 		a.cfg.Log.DebugContext(ctx, "the reports of this process run out instead of being removed", "error", err)
 	}
 	a.cfg.Signals.Wake(WakeReports)
