@@ -17,6 +17,7 @@ import (
 	letterfiler "github.com/millrace/millrace/handlers/deadletter"
 	"github.com/millrace/millrace/handlers/recorder"
 	"github.com/millrace/millrace/handlers/worker"
+	"github.com/millrace/millrace/internal/alerts"
 	"github.com/millrace/millrace/internal/deadletter"
 	"github.com/millrace/millrace/internal/execution/store"
 	"github.com/millrace/millrace/internal/executor"
@@ -33,7 +34,7 @@ import (
 
 var (
 	relayModule       = fx.Module("relay", fx.Provide(newRelay))
-	maintenanceModule = fx.Module("maintenance", fx.Provide(newSweeper, deadletter.NewGauge),
+	maintenanceModule = fx.Module("maintenance", fx.Provide(newSweeper, deadletter.NewGauge, newAlerts),
 		asConsumer(newRecorderConsumer), asConsumer(letterfiler.New))
 	coordinatorModule = fx.Module("coordinator", fx.Provide(newAdmitter), asConsumer(newCoordinatorConsumer))
 	workerModule      = fx.Module("worker", fx.Provide(newExecutors, newWorker), asConsumer((*worker.Worker).Consumer))
@@ -56,9 +57,12 @@ func newSweeper(st *store.Store, log *slog.Logger, reg prometheus.Registerer) *c
 	return coordinator.NewSweeper(st, 0, log, reg)
 }
 
-func runMaintenance(l *loops, s *coordinator.Sweeper, g *deadletter.Gauge) {
+func runMaintenance(l *loops, s *coordinator.Sweeper, g *deadletter.Gauge, w *alerts.Watcher) {
 	l.run("sweeper", s.Run)
 	l.run("dead letter gauge", g.Run)
+	if w != nil {
+		l.run("alerts", w.Run)
+	}
 }
 
 func newRecorderConsumer() pipeline.Consumer { return recorder.New() }

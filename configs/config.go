@@ -30,6 +30,7 @@ type Config struct {
 	Coordinator Coordinator                 `key:"coordinator" doc:"What decides when an execution may run."`
 	Worker      Worker                      `key:"worker" doc:"What runs executions."`
 	Relay       Relay                       `key:"relay" doc:"What publishes the outbox to Kafka."`
+	Alerts      Alerts                      `key:"alerts" doc:"What tells somebody about what does not mend itself. The role maintenance does."`
 	Log         Log                         `key:"log" doc:"The log, written to stderr."`
 }
 
@@ -153,6 +154,16 @@ type Worker struct {
 type Relay struct {
 	BatchSize   int           `key:"batch_size" doc:"The most rows that are published at once."`
 	PollCeiling time.Duration `key:"poll_ceiling" doc:"The longest wait between two looks at the outbox when nothing wakes the relay."`
+}
+
+// Alerts configures the webhook for alerts.
+type Alerts struct {
+	Webhook     secret.Secret `key:"webhook" unset:"no alerts are sent" doc:"The URL that alerts are posted to, as JSON. It is treated as a secret, since such URLs often are."`
+	Header      string        `key:"header" doc:"The header of a post that carries alerts.secret."`
+	Secret      secret.Secret `key:"secret" unset:"read from alerts.secret_file" doc:"What the receiver recognises the sender by: the whole value of the header, such as Bearer and a token."`
+	SecretFile  string        `key:"secret_file" file:"read" unset:"none" doc:"The file that holds the secret. It is read again for every post, so that a rotated one needs no restart."`
+	StallAfter  time.Duration `key:"stall_after" doc:"How long a partition may be stalled before it is an alert."`
+	DeadLetters int           `key:"dead_letters" doc:"How many open dead letters are an alert; 0 turns that one off."`
 }
 
 // Log configures the log.

@@ -74,6 +74,7 @@ func Default() Config {
 		Coordinator: defaultCoordinator(),
 		Worker:      defaultWorker(),
 		Relay:       Relay{BatchSize: 500, PollCeiling: 100 * time.Millisecond},
+		Alerts:      Alerts{Header: "Authorization", StallAfter: time.Hour, DeadLetters: 100},
 		Log:         Log{Level: "info", Format: "text"},
 	}
 }
