@@ -71,8 +71,10 @@ ends; its lag grows. It holds over restarts.`,
 func (c *cli) consumersResumeCommand() *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{
-		Use:     "resume NAME",
-		Short:   "End the pause of a consumer",
+		Use:   "resume NAME",
+		Short: "End the pause of a consumer",
+		Long: `End the pause of a consumer: every process hands it records again, from where it was.
+A partition that was stalled before is tried again at once.`,
 		Example: `  millrace consumers resume audit`,
 		Args:    args(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, names []string) error {
