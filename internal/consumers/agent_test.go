@@ -252,7 +252,9 @@ func TestAStallGoesOnWithTheNextOwner(t *testing.T) {
 	h.await(t, broker{}, in(consumers.Unowned))
 
 	next := h.start(t, "host-2", owned(0))
-	h.await(t, broker{}, func(p consumers.PartitionStatus) bool { return p.Owner.Instance == "host-2" && p.State == consumers.Idle })
+	h.await(t, broker{}, func(p consumers.PartitionStatus) bool {
+		return p.Owner.Instance == "host-2" && p.State == consumers.Idle
+	})
 	next.stop()
 	third := h.start(t, "host-3", stalled(7, time.Now()))
 	p = h.await(t, broker{}, in(consumers.Stalled))
@@ -261,7 +263,9 @@ func TestAStallGoesOnWithTheNextOwner(t *testing.T) {
 	h.await(t, broker{}, func(p consumers.PartitionStatus) bool { return p.Blocked.Offset == 8 })
 	third.stop()
 	fourth := h.start(t, "host-4", stalled(8, time.Now()))
-	p = h.await(t, broker{}, func(p consumers.PartitionStatus) bool { return p.Owner.Instance == "host-4" && p.State == consumers.Stalled })
+	p = h.await(t, broker{}, func(p consumers.PartitionStatus) bool {
+		return p.Owner.Instance == "host-4" && p.State == consumers.Stalled
+	})
 	assert.WithinDuration(t, time.Now().Add(-time.Minute), *p.StalledSince, 50*time.Second)
 	assert.Less(t, *p.StalledSince, time.Now().Add(-30*time.Second))
 	fourth.become(owned(0))
