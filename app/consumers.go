@@ -68,18 +68,13 @@ type consumerBroker struct{ admin *kafka.Admin }
 
 // Topics implements consumers.Broker.
 func (b consumerBroker) Topics(ctx context.Context, names []string) (map[string]consumers.Topic, error) {
-	// All are asked for: of named ones, one that does not exist is an error.
-	all, err := b.admin.ListTopics(ctx)
+	topics, err := b.admin.FindTopics(ctx, names...)
 	if err != nil {
 		return nil, err
 	}
-	found := make(map[string]consumers.Topic, len(names))
-	for _, t := range all {
-		for _, name := range names {
-			if t.Name == name {
-				found[name] = consumers.Topic{ID: t.ID, Partitions: t.Partitions}
-			}
-		}
+	found := make(map[string]consumers.Topic, len(topics))
+	for _, t := range topics {
+		found[t.Name] = consumers.Topic{ID: t.ID, Partitions: t.Partitions}
 	}
 	return found, nil
 }

@@ -14,6 +14,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/millrace/millrace/configs"
 	"github.com/millrace/millrace/internal/consumers"
@@ -426,6 +428,45 @@ func TestSeekUnowned(t *testing.T) {
 			assert.Equal(t, []string{"ada seek 0 2 3 DONE why not"}, operator.actions(t))
 		})
 	}
+}
+
+// The topic was deleted and made again: the consumer waits, says so, and goes on
+// where it is told. A topic that is gone does not hide the others.
+func TestATopicThatWasReplaced(t *testing.T) {
+	t.Parallel()
+	in := newInstallation(t, 1)
+	s := newStage()
+	c := each(s, "marker")["postgresql"]
+	first := in.start(t, c)
+	operator := in.start(t)
+	in.publish(t, "k", "a", "b")
+	s.sees(t, "b")
+	operator.inState(t, "marker", 0, consumers.Idle)
+	first.stop()
+
+	client, err := kgo.NewClient(kgo.SeedBrokers(in.kafka.Brokers...))
+	require.NoError(t, err)
+	defer client.Close()
+	_, err = kadm.NewClient(client).DeleteTopics(t.Context(), "marks")
+	require.NoError(t, err)
+	operator.await(t, "marker", func(s consumers.Status) bool {
+		return s.Partitions[0].State == consumers.Unowned && s.Partitions[0].End == consumers.Unknown && s.BrokerError == ""
+	})
+	admin, err := kafka.NewAdmin(in.kafka)
+	require.NoError(t, err)
+	defer admin.Close()
+	_, err = admin.EnsureTopics(t.Context(), []kafka.TopicConfig{{Name: "marks", Partitions: 1}})
+	require.NoError(t, err)
+	in.publish(t, "k", "c")
+
+	in.start(t, c)
+	p := operator.inState(t, "marker", 0, consumers.OffsetProblem)
+	assert.Equal(t, consumers.CodeTopicReplaced, p.Cause.Code)
+	assert.Nil(t, p.Blocked)
+	_, err = operator.Seek(t.Context(), consumers.Seek{Consumer: "marker", Partition: consumers.AllPartitions, To: consumers.Target{Beginning: true}}, by)
+	require.NoError(t, err)
+	s.sees(t, "c")
+	operator.inState(t, "marker", 0, consumers.Idle)
 }
 
 // The record at which a partition is stalled, and no other, becomes a dead letter.

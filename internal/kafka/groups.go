@@ -49,6 +49,28 @@ func (a *Admin) Lags(ctx context.Context, groups ...string) (map[string][]Partit
 	return all, nil
 }
 
+// FindTopics returns those of the named topics that exist.
+func (a *Admin) FindTopics(ctx context.Context, names ...string) ([]Topic, error) {
+	if len(names) == 0 {
+		return nil, nil // none would mean all
+	}
+	details, err := a.admin.ListTopics(ctx, names...)
+	if err != nil {
+		return nil, fmt.Errorf("find topics: %w", err)
+	}
+	var found []Topic
+	for _, d := range details.Sorted() {
+		switch {
+		case errors.Is(d.Err, kerr.UnknownTopicOrPartition), errors.Is(d.Err, kerr.UnknownTopicID):
+			continue
+		case d.Err != nil:
+			return nil, fmt.Errorf("find topic %s: %w", d.Topic, d.Err)
+		}
+		found = append(found, Topic{Name: d.Topic, ID: d.ID, Partitions: len(d.Partitions), ReplicationFactor: d.Partitions.NumReplicas()})
+	}
+	return found, nil
+}
+
 // OffsetsAfter returns, per partition, the offset of the first record whose
 // timestamp is at or after t, or the end where there is none.
 func (a *Admin) OffsetsAfter(ctx context.Context, t time.Time, names ...string) (Offsets, error) {
