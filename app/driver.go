@@ -1,6 +1,7 @@
 package app
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -10,11 +11,24 @@ import (
 	"github.com/millrace/millrace/pipeline"
 )
 
+// driver is a subscriber of the transport, by whatever client: what it hands out,
+// what it says of its partitions, and what it does when an operator asks.
+type driver interface {
+	message.Subscriber
+	Status() []kafka.PartitionStatus
+	Pause()
+	Resume()
+	RetryNow(topic string, partition int32) error
+	Seek(ctx context.Context, topic string, partition int32, offset int64) error
+	Retake(ctx context.Context, topic string, partition int32) error
+	RefreshEnds(ctx context.Context) error
+}
+
 // newSubscriber joins the group of one consumer by the driver that is configured.
 func newSubscriber(
-	driver string, client kafka.Config, sub pipeline.Subscription, sc kafka.SubscriberConfig,
-) (message.Subscriber, error) {
-	if driver != configs.DriverSarama {
+	name string, client kafka.Config, sub pipeline.Subscription, sc kafka.SubscriberConfig,
+) (driver, error) {
+	if name != configs.DriverSarama {
 		return kafka.NewSubscriber(client, sc)
 	}
 	if sub.BatchSize > 1 {
@@ -22,6 +36,6 @@ func newSubscriber(
 			"set kafka.driver to franz, or leave out what the consumer belongs to with --roles (sarama can be used with api, worker and relay), "+
 			"or if the consumer is yours, make it an OnTx", sub.BatchSize)
 	}
-	client.Logger.Info("consumer uses the stock driver", "driver", driver, "consumer", sub.Consumer)
+	client.Logger.Info("consumer uses the stock driver", "driver", name, "consumer", sub.Consumer)
 	return newStockSubscriber(client, sc)
 }

@@ -3,12 +3,10 @@
 package app
 
 import (
-	"github.com/ThreeDotsLabs/watermill/message"
-
 	"github.com/millrace/millrace/internal/kafka"
 	"github.com/millrace/millrace/internal/kafka/stock"
 )
 
-func newStockSubscriber(client kafka.Config, sc kafka.SubscriberConfig) (message.Subscriber, error) {
+func newStockSubscriber(client kafka.Config, sc kafka.SubscriberConfig) (driver, error) {
 	return stock.NewSubscriber(client, sc)
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/millrace/millrace/configs"
 	"github.com/millrace/millrace/internal/build"
+	"github.com/millrace/millrace/internal/consumers"
 	"github.com/millrace/millrace/internal/deadletter"
 	"github.com/millrace/millrace/internal/eventlog"
 	"github.com/millrace/millrace/internal/execution/store"
@@ -93,6 +94,7 @@ func newAPI(
 		Topics:      rest.NewBrokerTopics(c.admin, cfg.TopicNaming()),
 		DeadLetters: letters,
 		Outbox:      outbox.NewOperator(c.pool, signals),
+		Consumers:   consumers.NewOperator(c.pool, signals, consumerBroker{c.admin}),
 		Streams:     streams,
 		Health:      h,
 		Guard:       guard,
@@ -177,13 +179,13 @@ func runAPI(
 
 func runAdmin(
 	lc fx.Lifecycle, l *loops, cfg configs.Config, gatherer prometheus.Gatherer, h *health.Health,
-	address *addresses, log *slog.Logger,
+	agent *consumers.Agent, address *addresses, log *slog.Logger,
 ) {
 	if cfg.Admin.Listen == "" {
 		return
 	}
 	config := server.Config{Name: "admin", Address: cfg.Admin.Listen, Setting: "admin.listen (--admin-listen)"}
-	serve(lc, l, server.New(config, admin.NewHandler(config, gatherer, h, log), log), cfg, &address.admin)
+	serve(lc, l, server.New(config, admin.NewHandler(config, gatherer, h, func() any { return agent.Local() }, log), log), cfg, &address.admin)
 }
 
 // serve opens the listener at the start, so that a port that is taken fails it,

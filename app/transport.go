@@ -10,6 +10,7 @@ import (
 	"go.uber.org/fx"
 
 	"github.com/millrace/millrace/configs"
+	"github.com/millrace/millrace/internal/consumers"
 	"github.com/millrace/millrace/internal/inbox"
 	"github.com/millrace/millrace/internal/kafka"
 	"github.com/millrace/millrace/internal/outbox"
@@ -19,7 +20,7 @@ import (
 
 // transportModule connects consumers and publishers to Kafka.
 var transportModule = fx.Module("transport",
-	fx.Provide(newRecords, newPublisher, newRouter),
+	fx.Provide(newRecords, newPublisher, newConsumerAgent, newRouter),
 )
 
 // newRecords is the one producer of the process.
@@ -49,6 +50,7 @@ type routerParams struct {
 	Records   *kafka.Publisher
 	Log       *slog.Logger
 	Registry  prometheus.Registerer
+	Agent     *consumers.Agent
 	Consumers []pipeline.Consumer `group:"consumers"`
 }
 
@@ -84,12 +86,18 @@ func subscribe(p routerParams, sub pipeline.Subscription) (message.Subscriber, e
 	}
 	cfg := kafka.SubscriberConfig{
 		Group: sub.Group, BatchSize: sub.BatchSize, Gather: sub.Gather, StartFrom: from, Registerer: p.Registry, Logger: p.Log,
-		Hooks: kafka.Hooks{Assigned: sub.Assigned},
+		Hooks:    kafka.Hooks{Assigned: sub.Assigned, Fenced: isFenced},
+		Observer: changes{p.Agent},
 	}
 	if released := sub.Released; released != nil {
 		cfg.Hooks.Revoked = func(_ context.Context, _ string, partition int32, _ int64, _ bool) { released(partition) }
 	}
-	return newSubscriber(p.Config.Kafka.Driver, p.Conns.kafka, sub, cfg)
+	s, err := newSubscriber(p.Config.Kafka.Driver, p.Conns.kafka, sub, cfg)
+	if err != nil {
+		return nil, err
+	}
+	p.Agent.Attach(sub.Consumer, consumerTransport{s})
+	return s, nil
 }
 
 // runRouter consumes from the start of the program, once every consumer is
@@ -98,6 +106,9 @@ func runRouter(lc fx.Lifecycle, l *loops, router *pipeline.Router, p routerParam
 	if len(p.Consumers) == 0 {
 		return
 	}
+	// Before anything is consumed, and until nothing is any more.
+	lc.Append(fx.StartHook(func(ctx context.Context) error { return p.Agent.Start(ctx, router) }))
+	l.run("consumer reports", p.Agent.Run)
 	l.run("consumers", router.Run)
 	lc.Append(fx.StartHook(func(ctx context.Context) error {
 		select {

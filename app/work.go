@@ -18,6 +18,7 @@ import (
 	letterfiler "github.com/millrace/millrace/handlers/deadletter"
 	"github.com/millrace/millrace/handlers/recorder"
 	"github.com/millrace/millrace/handlers/worker"
+	"github.com/millrace/millrace/internal/alerts"
 	"github.com/millrace/millrace/internal/deadletter"
 	"github.com/millrace/millrace/internal/execution/store"
 	"github.com/millrace/millrace/internal/executor"
@@ -35,7 +36,7 @@ import (
 
 var (
 	relayModule       = fx.Module("relay", fx.Provide(newRelay))
-	maintenanceModule = fx.Module("maintenance", fx.Provide(newSweeper, deadletter.NewGauge, newKeeper),
+	maintenanceModule = fx.Module("maintenance", fx.Provide(newSweeper, deadletter.NewGauge, newKeeper, newAlerts),
 		asConsumer(newRecorderConsumer), asConsumer(letterfiler.New))
 	coordinatorModule = fx.Module("coordinator", fx.Provide(newAdmitter), asConsumer(newCoordinatorConsumer))
 	workerModule      = fx.Module("worker", fx.Provide(newExecutors, newWorker), asConsumer((*worker.Worker).Consumer))
@@ -58,9 +59,14 @@ func newSweeper(st *store.Store, log *slog.Logger, reg prometheus.Registerer) *c
 	return coordinator.NewSweeper(st, 0, log, reg)
 }
 
-func runMaintenance(l *loops, s *coordinator.Sweeper, g *deadletter.Gauge, k *retention.Keeper, leases *lease.Manager) {
+func runMaintenance(
+	l *loops, s *coordinator.Sweeper, g *deadletter.Gauge, w *alerts.Watcher, k *retention.Keeper, leases *lease.Manager,
+) {
 	l.run("sweeper", s.Run)
 	l.run("dead letter gauge", g.Run)
+	if w != nil {
+		l.run("alerts", w.Run)
+	}
 	l.run("retention", func(ctx context.Context) error { return k.Run(ctx, leases) })
 }
 

@@ -31,6 +31,7 @@ type Config struct {
 	Worker      Worker                      `key:"worker" doc:"What runs executions."`
 	Relay       Relay                       `key:"relay" doc:"What publishes the outbox to Kafka."`
 	Retention   Retention                   `key:"retention" doc:"How long PostgreSQL keeps what only grows."`
+	Alerts      Alerts                      `key:"alerts" doc:"What tells somebody about what does not mend itself. The role maintenance does."`
 	Log         Log                         `key:"log" doc:"The log, written to stderr."`
 }
 
@@ -161,6 +162,16 @@ type Relay struct {
 type Retention struct {
 	Outbox time.Duration `key:"outbox" doc:"How long published events stay in the outbox, where they can be published again. Events that are not published stay until they are, or are skipped."`
 	Inbox  time.Duration `key:"inbox" doc:"For how long at least a consumer knows which events it has applied. It must cover retention.outbox together with the longest time for which a topic keeps its records: so long after it was applied an event can be met again, republished and then read late. What is met again after that is applied twice."`
+}
+
+// Alerts configures the webhook for alerts.
+type Alerts struct {
+	Webhook     secret.Secret `key:"webhook" unset:"no alerts are sent" doc:"The URL that alerts are posted to, as JSON. It is treated as a secret, since such URLs often are."`
+	Header      string        `key:"header" doc:"The header of a post that carries alerts.secret."`
+	Secret      secret.Secret `key:"secret" unset:"read from alerts.secret_file" doc:"What the receiver recognises the sender by: the whole value of the header, such as Bearer and a token."`
+	SecretFile  string        `key:"secret_file" file:"read" unset:"none" doc:"The file that holds the secret. It is read again for every post, so that a rotated one needs no restart."`
+	StallAfter  time.Duration `key:"stall_after" doc:"How long a partition may be stalled before it is an alert."`
+	DeadLetters int           `key:"dead_letters" doc:"How many open dead letters are an alert; 0 turns that one off."`
 }
 
 // Log configures the log.

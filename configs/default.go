@@ -79,6 +79,7 @@ func Default() Config {
 		Worker:      defaultWorker(),
 		Relay:       Relay{BatchSize: 500, PollCeiling: 100 * time.Millisecond},
 		Retention:   Retention{Outbox: 30 * topics.Day, Inbox: 120 * topics.Day},
+		Alerts:      Alerts{Header: "Authorization", StallAfter: time.Hour, DeadLetters: 100},
 		Log:         Log{Level: "info", Format: "text"},
 	}
 }

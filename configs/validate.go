@@ -21,6 +21,7 @@ const (
 	maxBatch      = 10_000
 	maxBody       = GiB
 	minConns      = 4
+	maxLetters    = 1_000_000_000
 	maxConns      = 10_000
 	minRetention  = 24 * time.Hour // what is dropped are days
 	leaseBeats    = 3              // heartbeats that fit into a lease, so that one may get lost
@@ -43,6 +44,7 @@ func (c *Config) validate(origins Origins) error {
 	v.coordinator()
 	v.worker()
 	v.retention()
+	v.alerts()
 	return v.found.err()
 }
 
@@ -353,5 +355,33 @@ func (v *validation) worker() {
 	}
 	if w.Lease > 0 && w.Heartbeat > 0 && w.Heartbeat*leaseBeats >= w.Lease {
 		v.fault("worker.heartbeat", "must be less than a third of worker.lease (%s), not %s", formatDuration(w.Lease), formatDuration(w.Heartbeat))
+	}
+}
+
+// headerName is what a header may be called (RFC 9110, token).
+var headerName = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}$")
+
+func (v *validation) alerts() {
+	a := v.c.Alerts
+	number(v, "alerts.dead_letters", a.DeadLetters, 0, maxLetters)
+	if !headerName.MatchString(a.Header) {
+		v.fault("alerts.header", "%q is not the name of a header", a.Header)
+	}
+	if !a.Secret.IsZero() && a.SecretFile != "" {
+		v.fault("alerts.secret", "set either this or alerts.secret_file")
+	}
+	if strings.ContainsAny(a.Secret.Reveal(), "\r\n\x00") {
+		v.fault("alerts.secret", "has a line break in it: a header cannot carry that")
+	}
+	if a.Webhook.IsZero() {
+		if !a.Secret.IsZero() || a.SecretFile != "" {
+			v.fault("alerts.webhook", "is unset, yet there is a secret for it")
+		}
+		return
+	}
+	// The text is not repeated: it may hold a secret.
+	u, err := url.Parse(a.Webhook.Reveal())
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		v.fault("alerts.webhook", "want http://host/path or https://host/path")
 	}
 }

@@ -69,7 +69,9 @@ func (p *Processor) apply(ctx context.Context, f *middleware.Flight, steps []ste
 			settled, stepOf = append(settled, item), append(stepOf, s)
 			s++
 		case item.Outcome == middleware.Open && item.Letter != nil:
-			w.Entries = append(w.Entries, Entry{Offset: item.Record.Offset, Letter: item.Letter})
+			w.Entries = append(w.Entries, Entry{
+				Offset: item.Record.Offset, Letter: item.Letter, With: p.orders.with(item.Record),
+			})
 			settled, stepOf = append(settled, item), append(stepOf, -1)
 		}
 	}

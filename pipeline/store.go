@@ -70,6 +70,9 @@ type Entry struct {
 	// Letter, if set, is filed as a dead letter; nothing is applied, and no inbox
 	// row written.
 	Letter *middleware.Letter
+	// With, if set, is called for a Letter that is filed by this transaction and no
+	// earlier one, in the transaction. Its error undoes everything.
+	With func(ctx context.Context, tx StoreTx) error
 }
 
 // Identity is what makes an event the same event for a consumer, wherever it

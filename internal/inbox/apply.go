@@ -41,6 +41,14 @@ func applyIn(ctx context.Context, tx effectTx, w pipeline.Work) ([]pipeline.Verd
 	if err := fileLetters(ctx, tx, w, verdicts); err != nil {
 		return nil, pipeline.Infrastructure(fmt.Errorf("file dead letters: %w", err))
 	}
+	for i, e := range w.Entries {
+		if e.With == nil || e.Letter == nil || verdicts[i] != pipeline.Fresh {
+			continue
+		}
+		if err := e.With(ctx, tx); err != nil {
+			return nil, pipeline.Infrastructure(err)
+		}
+	}
 	return verdicts, nil
 }
 

@@ -337,30 +337,3 @@ func (a *Admin) EndOffsets(ctx context.Context, names ...string) (Offsets, error
 func (a *Admin) StartOffsets(ctx context.Context, names ...string) (Offsets, error) {
 	return listed(a.admin.ListStartOffsets(ctx, names...))
 }
-
-// Lag returns how far group is behind in every partition for which it has
-// members or offsets, by topic and partition; nothing if there is no such group.
-func (a *Admin) Lag(ctx context.Context, group string) ([]PartitionLag, error) {
-	lags, err := a.admin.Lag(ctx, group)
-	if err != nil {
-		return nil, fmt.Errorf("lag of group %s: %w", group, err)
-	}
-	described, ok := lags[group]
-	if !ok {
-		return nil, nil
-	}
-	if err := described.Error(); errors.Is(err, kerr.GroupIDNotFound) {
-		return nil, nil
-	} else if err != nil {
-		return nil, fmt.Errorf("lag of group %s: %w", group, err)
-	}
-	var list []PartitionLag
-	for _, l := range described.Lag.Sorted() {
-		entry := PartitionLag{Topic: l.Topic, Partition: l.Partition, Committed: l.Commit.At, End: l.End.Offset, Lag: l.Lag, Err: l.Err}
-		if l.Member != nil {
-			entry.Member = l.Member.ClientID
-		}
-		list = append(list, entry)
-	}
-	return list, nil
-}

@@ -76,6 +76,7 @@ type subscriberMetrics struct {
 	status                               func() []PartitionStatus
 	records, nacks                       *prometheus.Desc
 	lag, stalled, stalledSeconds, buffer *prometheus.Desc
+	paused                               *prometheus.Desc
 }
 
 // NewSubscriberMetrics returns the metrics of a member of group whose partitions
@@ -92,13 +93,14 @@ func NewSubscriberMetrics(group string, clock Clock, status func() []PartitionSt
 		lag:            desc("consumer_lag", "Records between the last acked one and the end of the partition, as of the last fetch."),
 		stalled:        desc("partition_stalled", "1 while the partition is stalled or stopped."),
 		stalledSeconds: desc("partition_stalled_seconds", "For how long the partition has been stalled or stopped."),
+		paused:         desc("partition_paused", "1 while the partition is paused because somebody asked for it."),
 		buffer:         desc("kafka_prefetched_records", "Records fetched and not yet handed out."),
 	}
 }
 
 // Describe implements prometheus.Collector.
 func (m *subscriberMetrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{m.records, m.nacks, m.lag, m.stalled, m.stalledSeconds, m.buffer} {
+	for _, d := range []*prometheus.Desc{m.records, m.nacks, m.lag, m.stalled, m.stalledSeconds, m.buffer, m.paused} {
 		ch <- d
 	}
 }
@@ -121,5 +123,10 @@ func (m *subscriberMetrics) Collect(ch chan<- prometheus.Metric) {
 		}
 		gauge(m.stalled, stalled)
 		gauge(m.stalledSeconds, seconds)
+		paused := 0.0
+		if st.Paused {
+			paused = 1
+		}
+		gauge(m.paused, paused)
 	}
 }

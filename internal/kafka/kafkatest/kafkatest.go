@@ -51,6 +51,10 @@ type Subscriber interface {
 	Status() []kafka.PartitionStatus
 	RetryNow(topic string, partition int32) error
 	Seek(ctx context.Context, topic string, partition int32, offset int64) error
+	Pause()
+	Resume()
+	Retake(ctx context.Context, topic string, partition int32) error
+	RefreshEnds(ctx context.Context) error
 }
 
 func (d Driver) subscriber(cfg kafka.Config, sc kafka.SubscriberConfig) (Subscriber, error) {
@@ -88,6 +92,9 @@ func Run(t *testing.T, broker Broker) {
 		"a handler that hangs is redelivered":                testShutdownGivesUp,
 		"batches hold one partition in order":                testBatches,
 		"an offset out of range stops the partition":         testOutOfRange,
+		"a pause holds what is not in flight":                testPause,
+		"a fenced owner takes its partition anew":            testFencedOwnerTakesAnew,
+		"offsets of a group without members are set":         testGroupOffsets,
 		"seek skips what never succeeds":                     testSeekPastPoison,
 		"hooks decide where to start":                        testHooksDecide,
 		"a failing hook stalls and recovers":                 testFailingHook,

@@ -11,6 +11,8 @@ func Kinds() []Kind {
 		RouteNotFound(), MethodNotAllowed(), NotAcceptable(), ExecutionNotFound(), OutputNotFound(),
 		OutboxEventNotFound(), OutboxEventNotBlocked(),
 		IdempotencyConflict(), ExecutionEnded(), ExecutionNotEnded(), TransitionNotAllowed(), StaleAttempt(),
+		IdempotencyConflict(), ExecutionEnded(), TransitionNotAllowed(), StaleAttempt(),
+		ConsumerNotFound(), ConsumerPartitionNotFound(), ConsumerActionRefused(),
 		DeadLetterNotFound(), DeadLetterNotOpen(), RedriveLimit(), RedriveTopicMissing(),
 		TooManyStreams(), EventsUnavailable(), Unavailable(), ShuttingDown(), Timeout(), Cancelled(), Internal(),
 	}
@@ -184,4 +186,19 @@ func RedriveLimit() Kind {
 // RedriveTopicMissing: the topic that the record lay in is gone.
 func RedriveTopicMissing() Kind {
 	return Kind{http.StatusConflict, "redrive_topic_missing", "The topic of the dead letter does not exist"}
+}
+
+// ConsumerNotFound: no consumer of this name ever ran here.
+func ConsumerNotFound() Kind {
+	return Kind{http.StatusNotFound, "consumer_not_found", "There is no such consumer"}
+}
+
+// ConsumerPartitionNotFound: the topic has no partition of this number.
+func ConsumerPartitionNotFound() Kind {
+	return Kind{http.StatusNotFound, "consumer_partition_not_found", "There is no such partition"}
+}
+
+// ConsumerActionRefused: the state of the consumer does not allow the action.
+func ConsumerActionRefused() Kind {
+	return Kind{http.StatusConflict, "consumer_action_refused", "The state of the consumer does not allow this"}
 }

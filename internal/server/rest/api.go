@@ -58,6 +58,7 @@ type Deps struct {
 	Topics      Topics
 	DeadLetters DeadLetters
 	Outbox      Outbox
+	Consumers   Consumers
 	Streams     *sse.Streams
 	Health      *health.Health
 	// Guard checks tokens.

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/millrace/millrace/internal/consumers"
 	"github.com/millrace/millrace/internal/deadletter"
 	"github.com/millrace/millrace/internal/execution"
 	"github.com/millrace/millrace/internal/execution/store"
@@ -50,6 +51,17 @@ func errorTable() []mapping {
 		{err: deadletter.ErrReplayLimit, kind: problem.RedriveLimit()},
 		{err: deadletter.ErrTopicMissing, kind: problem.RedriveTopicMissing()},
 		{err: deadletter.ErrPageToken, kind: problem.InvalidPageToken()},
+		{err: consumers.ErrNotFound, kind: problem.ConsumerNotFound()},
+		{err: consumers.ErrNoPartition, kind: problem.ConsumerPartitionNotFound()},
+		{err: consumers.ErrNotStalled, kind: problem.ConsumerActionRefused()},
+		{err: consumers.ErrNotBlocked, kind: problem.ConsumerActionRefused()},
+		{err: consumers.ErrNeedsSeek, kind: problem.ConsumerActionRefused()},
+		{err: consumers.ErrUnowned, kind: problem.ConsumerActionRefused()},
+		{err: consumers.ErrPaused, kind: problem.ConsumerActionRefused()},
+		{err: consumers.ErrNotPaused, kind: problem.ConsumerActionRefused()},
+		{err: consumers.ErrGroupLive, kind: problem.ConsumerActionRefused()},
+		{err: consumers.ErrOffsetOutOfRange, kind: problem.ValidationFailed()},
+		{err: consumers.ErrUnreachable, kind: problem.Unavailable(), retryAfter: 3 * time.Second},
 		{err: errHistoryToken, kind: problem.InvalidPageToken()},
 		{err: sse.ErrCursor, kind: problem.InvalidCursor(),
 			detail: "send back the id of the last event as it was, to the same URL"},

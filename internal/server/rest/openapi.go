@@ -30,6 +30,7 @@ func (a *API) humaConfig() huma.Config {
 				{Name: tagExecutions, Description: "Requested runs and their results"},
 				{Name: tagDeadLetters, Description: "Records that consumers gave up on"},
 				{Name: tagEvents, Description: "Histories and live events"},
+				{Name: tagConsumers, Description: "How consumers are doing, and what to do when one does not go on"},
 				{Name: tagOutbox, Description: "Events on their way to the broker, and those that do not get there"},
 				{Name: tagPlatform, Description: "The platform itself"},
 			},

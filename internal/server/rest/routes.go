@@ -32,6 +32,7 @@ const (
 	tagExecutions  = "executions"
 	tagDeadLetters = "dead-letters"
 	tagOutbox      = "outbox"
+	tagConsumers   = "consumers"
 	tagEvents      = "events"
 	tagPlatform    = "platform"
 )
@@ -64,6 +65,13 @@ func (a *API) routes() []route {
 		{method: post, path: "/v1/outbox/events/{seq}/skip", scope: auth.Admin, op: a.outboxSkipDoc(), handler: outboxAction(a, a.outboxSkip)},
 		{method: post, path: "/v1/outbox/retry", scope: auth.Admin, op: a.outboxRetryFailedDoc(), handler: outboxAction(a, a.outboxRetryFailed)},
 		{method: post, path: "/v1/outbox/republish", scope: auth.Admin, op: a.outboxRepublishDoc(), handler: outboxAction(a, a.outboxRepublish)},
+		{method: get, path: "/v1/consumers", scope: auth.Read, op: consumerListDoc(), typed: typed(a, a.consumerList)},
+		{method: get, path: "/v1/consumers/{name}", scope: auth.Read, op: consumerGetDoc(), typed: typed(a, a.consumerGet)},
+		{method: post, path: "/v1/consumers/{name}/pause", scope: auth.Admin, op: a.consumerPauseDoc(), handler: consumerAction(a, a.consumerPause)},
+		{method: post, path: "/v1/consumers/{name}/resume", scope: auth.Admin, op: a.consumerResumeDoc(), handler: consumerAction(a, a.consumerResume)},
+		{method: post, path: "/v1/consumers/{name}/seek", scope: auth.Admin, op: a.consumerSeekDoc(), handler: consumerAction(a, a.consumerSeek)},
+		{method: post, path: "/v1/consumers/{name}/partitions/{partition}/retry", scope: auth.Admin, op: a.consumerRetryDoc(), handler: consumerAction(a, a.consumerRetry)},
+		{method: post, path: "/v1/consumers/{name}/partitions/{partition}/dead-letter", scope: auth.Admin, op: a.consumerDeadLetterDoc(), handler: consumerAction(a, a.consumerDeadLetter)},
 		{method: get, path: "/livez", scope: auth.Open, op: healthDoc("livez", "Is the process alive?"), handler: a.deps.Health.Live},
 		{method: get, path: "/healthz", scope: auth.Open, op: healthDoc("healthz", "The same as /livez"), handler: a.deps.Health.Live},
 		{method: get, path: "/readyz", scope: auth.Open, op: a.readyDoc(), handler: a.deps.Health.Ready},
