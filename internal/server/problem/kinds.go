@@ -11,7 +11,6 @@ func Kinds() []Kind {
 		RouteNotFound(), MethodNotAllowed(), NotAcceptable(), ExecutionNotFound(), OutputNotFound(),
 		OutboxEventNotFound(), OutboxEventNotBlocked(),
 		IdempotencyConflict(), ExecutionEnded(), ExecutionNotEnded(), TransitionNotAllowed(), StaleAttempt(),
-		IdempotencyConflict(), ExecutionEnded(), TransitionNotAllowed(), StaleAttempt(),
 		ConsumerNotFound(), ConsumerPartitionNotFound(), ConsumerActionRefused(),
 		DeadLetterNotFound(), DeadLetterNotOpen(), RedriveLimit(), RedriveTopicMissing(),
 		TooManyStreams(), EventsUnavailable(), Unavailable(), ShuttingDown(), Timeout(), Cancelled(), Internal(),
