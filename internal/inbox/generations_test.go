@@ -104,7 +104,7 @@ func TestOnceAcrossGenerations(t *testing.T) {
 	finished := make(chan struct{})
 	go func() { wg.Wait(); close(finished) }()
 	keeper := retention.New(b.pool, retention.Config{Outbox: 24 * time.Hour, Inbox: window}, nil, nil)
-	for done := false; !done; {
+	for done := false; !done || begun.Load() == 0; {
 		select {
 		case <-finished:
 			done = true

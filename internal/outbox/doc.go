@@ -72,7 +72,9 @@
 // The time in the rows is bounded in the same way, by the database's clock, and so
 // scans and marks touch only the partitions of the days in question. A clock that is
 // set back, by an hour or more, is noticed, as is another server; everything is
-// forgotten then, as it is upon any error. Nothing of it is stored. A sweep from the
+// forgotten then, as it is upon any error. (Was it set back to another day while no
+// relay ran, what was written since may overtake what was written before.) Nothing
+// of it is stored. A sweep from the
 // very beginning, through all partitions, follows every few seconds, or less often
 // when it costs much: it is never more than a small share of the time. That is also
 // when aggregates that were waiting are taken up again, and it finds what was written

@@ -12,10 +12,12 @@ const (
 	pollMin = 5 * time.Millisecond
 	// minScanGap keeps a stream of wake-ups from turning into a scan for each.
 	minScanGap = 2 * time.Millisecond
-	// sweepShare: sweeps take at most one part in this many of the time. They walk
-	// over the dead entries of everything that was published since the vacuum last
-	// could remove some.
+	// sweepShare: sweeps that come by themselves take at most one part in this many
+	// of the time. They walk over the dead entries of everything that was published
+	// since the vacuum last could remove some. With those that rows wait for, it is
+	// one in retryShare at the most.
 	sweepShare = 25
+	retryShare = 10
 	// slowScan is from where on a scan is so dear that it should bring more rows.
 	slowScan     = 25 * time.Millisecond
 	slowScanRows = 4
@@ -89,8 +91,8 @@ func (s *schedule) done(r scanned, more bool) {
 	}
 	s.slow = r.took > slowScan
 	if r.order.sweep {
-		s.sweepAt = now.Add(s.sweepEvery)
-		s.sweepNotBefore = now.Add(sweepShare * r.took)
+		s.sweepAt = now.Add(max(s.sweepEvery, sweepShare*r.took))
+		s.sweepNotBefore = now.Add(retryShare * r.took)
 	}
 }
 
