@@ -25,7 +25,7 @@ type chained struct {
 type chainWay struct {
 	Records int `json:"records_per_message"`
 	// Bare is a message with a handler that does nothing, Chain with the chain
-	// around it; medians of slices, which alternate.
+	// around it; of slices, which alternate, that which a tenth of them does not exceed.
 	Bare      float64 `json:"bare_ns"`
 	Chain     float64 `json:"chain_ns"`
 	PerRecord float64 `json:"chain_ns_per_record"`
@@ -87,14 +87,17 @@ func (b *bench) chainOf(ctx context.Context, n int) (chainWay, error) {
 	if handled != calls {
 		return chainWay{}, fmt.Errorf("%d of %d messages reached the handler", handled, calls)
 	}
-	w := chainWay{Records: n, Bare: measure.Median(slices.Clone(took[0])), Chain: measure.Median(slices.Clone(took[1]))}
+	for i := range took {
+		slices.Sort(took[i])
+	}
+	w := chainWay{Records: n, Bare: measure.Percentile(took[0], 100), Chain: measure.Percentile(took[1], 100)}
 	w.PerRecord = (w.Chain - w.Bare) / float64(n)
 	return w, nil
 }
 
 // Print implements frame.Part.
 func (c *chained) Print(w io.Writer) {
-	fmt.Fprintln(w, "Chain: one message through it, in nanoseconds, medians; every message reached the handler")
+	fmt.Fprintln(w, "Chain: one message through it, in nanoseconds, in the best tenth of the time; every message reached the handler")
 	rows := [][]string{{"records per message", "bare handler", "with the chain", "chain per record"}}
 	for _, way := range c.Ways {
 		rows = append(rows, []string{fmt.Sprint(way.Records), fmt.Sprintf("%.0f", way.Bare), fmt.Sprintf("%.0f", way.Chain), fmt.Sprintf("%.0f", way.PerRecord)})

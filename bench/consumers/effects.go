@@ -27,8 +27,9 @@ type applied struct {
 	Events int     `json:"events"`
 	Rate   float64 `json:"events_per_s"`
 	// Ratio is the rate compared with OnTx.
-	Ratio float64      `json:"ratio_to_on_tx"`
-	Busy  servers.Busy `json:"cores_busy"`
+	Ratio float64 `json:"ratio_to_on_tx"`
+	// Spent includes joining the group.
+	Spent servers.Spent `json:"spent"`
 }
 
 func (b *bench) measureEffects(ctx context.Context) (frame.Part, error) {
@@ -71,7 +72,7 @@ func (b *bench) measureEffects(ctx context.Context) (frame.Part, error) {
 		if err := b.consume(ctx, nil, c, w.wait); err != nil {
 			return nil, fmt.Errorf("%s: %w", way.name, err)
 		}
-		a := &applied{Name: way.name, Events: way.events, Rate: w.rate(), Busy: b.BusySince(before)}
+		a := &applied{Name: way.name, Events: way.events, Rate: w.rate(), Spent: b.SpentSince(before, way.events)}
 		if err := b.checkEffects(ctx, table, way.events); err != nil {
 			return nil, fmt.Errorf("%s: %w", way.name, err)
 		}
@@ -155,9 +156,9 @@ func (p *progress) insertBatch(table string) func(context.Context, pipeline.Tx, 
 // Print implements frame.Part.
 func (e *effects) Print(w io.Writer) {
 	fmt.Fprintln(w, "Effects: one row per event, in the transaction of its position; each event has one row, in order")
-	rows := [][]string{{"consumer", "events", "events/s", "ratio to OnTx", "cores busy, start included"}}
+	rows := [][]string{append([]string{"consumer", "events", "events/s", "ratio to OnTx"}, servers.SpentHeading()...)}
 	for _, a := range e.Ways {
-		rows = append(rows, []string{a.Name, fmt.Sprint(a.Events), fmt.Sprintf("%.0f", a.Rate), fmt.Sprintf("%.1f", a.Ratio), a.Busy.String()})
+		rows = append(rows, append([]string{a.Name, fmt.Sprint(a.Events), fmt.Sprintf("%.0f", a.Rate), fmt.Sprintf("%.1f", a.Ratio)}, a.Spent.Cells()...))
 	}
 	measure.Table(w, rows...)
 }

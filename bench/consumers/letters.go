@@ -25,11 +25,12 @@ type letters struct {
 	Letters int `json:"letters"`
 	// Filed is from the topic into the table, Redriven from the table into the
 	// outbox, Published from the call of the redrive to Kafka.
-	Filed     float64      `json:"filed_per_s"`
-	FiledBusy servers.Busy `json:"filed_cores_busy"`
-	Redriven  float64      `json:"redriven_per_s"`
-	Published float64      `json:"published_per_s"`
-	Busy      servers.Busy `json:"redriven_cores_busy"`
+	Filed      float64       `json:"filed_per_s"`
+	Filing     servers.Spent `json:"filing_spent"`
+	Redriven   float64       `json:"redriven_per_s"`
+	Redriving  servers.Spent `json:"redriving_spent"`
+	Published  float64       `json:"published_per_s"`
+	Publishing servers.Spent `json:"published_spent"`
 }
 
 func (b *bench) measureLetters(ctx context.Context) (frame.Part, error) {
@@ -84,7 +85,7 @@ func (b *bench) file(ctx context.Context, l *letters, naming topics.Naming, dead
 	if err != nil {
 		return err
 	}
-	l.FiledBusy = b.BusySince(before)
+	l.Filing = b.SpentSince(before, l.Letters)
 	var filed, open int
 	if err := b.pool.QueryRow(ctx, `SELECT count(*), count(*) FILTER (WHERE status = 'OPEN' AND consumer = 'bench') FROM dead_letters`).
 		Scan(&filed, &open); err != nil {
@@ -131,14 +132,14 @@ func (b *bench) redrive(ctx context.Context, l *letters, naming topics.Naming, t
 			return fmt.Errorf("%d of %d letters were redriven, %d refused", done, l.Letters, result.Refused)
 		}
 	}
-	l.Redriven = float64(l.Letters) / time.Since(began).Seconds()
+	l.Redriven, l.Redriving = float64(l.Letters)/time.Since(began).Seconds(), b.SpentSince(before, l.Letters)
 	waiting, cancel := context.WithTimeoutCause(ctx, b.patience, errors.New("patience is over"))
 	defer cancel()
 	if err := watch.Wait(waiting, l.Letters); err != nil {
 		return err
 	}
 	_, ended, _ := watch.Lapsed()
-	l.Published, l.Busy = float64(l.Letters)/ended.Sub(began).Seconds(), b.BusySince(before)
+	l.Published, l.Publishing = float64(l.Letters)/ended.Sub(began).Seconds(), b.SpentSince(before, l.Letters)
 	_, err = watch.Check(l.Letters)
 	return err
 }
@@ -147,9 +148,9 @@ func (b *bench) redrive(ctx context.Context, l *letters, naming topics.Naming, t
 func (l *letters) Print(w io.Writer) {
 	fmt.Fprintf(w, "Dead letters: %d, each filed and redriven once, in order for its key\n", l.Letters)
 	measure.Table(w,
-		[]string{"way", "letters/s", "cores busy"},
-		[]string{"dead-letter topic -> table", fmt.Sprintf("%.0f", l.Filed), l.FiledBusy.String()},
-		[]string{"table -> outbox", fmt.Sprintf("%.0f", l.Redriven), ""},
-		[]string{"table -> outbox -> Kafka", fmt.Sprintf("%.0f", l.Published), l.Busy.String()},
+		append([]string{"way", "letters/s"}, servers.SpentHeading()...),
+		append([]string{"dead-letter topic -> table", fmt.Sprintf("%.0f", l.Filed)}, l.Filing.Cells()...),
+		append([]string{"table -> outbox", fmt.Sprintf("%.0f", l.Redriven)}, l.Redriving.Cells()...),
+		append([]string{"table -> outbox -> Kafka", fmt.Sprintf("%.0f", l.Published)}, l.Publishing.Cells()...),
 	)
 }

@@ -30,9 +30,9 @@ type way struct {
 	Passes []float64 `json:"passes_per_s"`
 	// Rate is the median of the passes, Ratio the median over the rounds of what it
 	// is of one relay's in the same round.
-	Rate  float64      `json:"events_per_s"`
-	Ratio float64      `json:"ratio_to_one_relay"`
-	Busy  servers.Busy `json:"cores_busy"`
+	Rate  float64       `json:"events_per_s"`
+	Ratio float64       `json:"ratio_to_one_relay"`
+	Spent servers.Spent `json:"spent"`
 
 	rounds, passes int
 	start          func(context.Context) (stop func() error, err error)
@@ -111,15 +111,12 @@ func (w *way) round(ctx context.Context) (rates []float64, err error) {
 		}
 	}
 	for range w.passes {
-		rate, busy, err := w.track.pass(ctx, w.fill, w.marked)
+		rate, spent, err := w.track.pass(ctx, w.fill, w.marked)
 		if err != nil {
 			return nil, err
 		}
 		rates = append(rates, rate)
-		of := float64(w.passes * w.rounds)
-		w.Busy.Own += busy.Own / of
-		w.Busy.Postgres += busy.Postgres / of
-		w.Busy.Kafka += busy.Kafka / of
+		w.Spent.Add(spent)
 	}
 	return rates, nil
 }
@@ -128,12 +125,16 @@ func (w *way) round(ctx context.Context) (rates []float64, err error) {
 func (d *draining) Print(w io.Writer) {
 	fmt.Fprintf(w, "Drain of %d events of %d bytes, %d aggregates; medians, ratios within each round; all arrived in order, %d more than once\n",
 		d.Events, d.ValueBytes, d.Keys, d.Repeated)
-	rows := [][]string{{"way", "rounds", "events/s", "ratio to one relay", "cores busy"}}
+	rows := [][]string{append([]string{"way", "rounds", "events/s", "ratio to one relay"}, servers.SpentHeading()...)}
 	for _, way := range d.Ways {
-		rows = append(rows, []string{way.Name, fmt.Sprint(way.Rounds), fmt.Sprintf("%.0f", way.Rate), fmt.Sprintf("%.3f", way.Ratio), way.Busy.String()})
+		if way.Rounds == 0 {
+			continue
+		}
+		rows = append(rows, append([]string{way.Name, fmt.Sprint(way.Rounds), fmt.Sprintf("%.0f", way.Rate), fmt.Sprintf("%.3f", way.Ratio)}, way.Spent.Cells()...))
 	}
 	measure.Table(w, rows...)
 	if last := d.Ways[len(d.Ways)-1]; last.Ratio > 0 {
-		fmt.Fprintf(w, "  one relay is %.1f times as fast as the forwarder\n", 1/last.Ratio)
+		fmt.Fprintf(w, "  one relay is %.1f times as fast as the forwarder, which takes %.1f times the processor time\n",
+			1/last.Ratio, last.Spent.PerEvent()/d.Ways[0].Spent.PerEvent())
 	}
 }

@@ -26,7 +26,7 @@ type latency struct {
 	Commit     measure.Summary `json:"committed"`
 	FromDue    measure.Summary `json:"due_to_kafka"`
 	FromCommit measure.Summary `json:"commit_to_kafka"`
-	Busy       servers.Busy    `json:"cores_busy"`
+	Spent      servers.Spent   `json:"spent"`
 }
 
 // arrival is one event of the schedule.
@@ -62,7 +62,7 @@ func (b *bench) measureLatency(ctx context.Context) (part frame.Part, err error)
 	if err != nil {
 		return nil, err
 	}
-	l := &latency{Rate: b.rate, Events: len(arrivals), Busy: b.BusySince(before)}
+	l := &latency{Rate: b.rate, Events: len(arrivals), Spent: b.SpentSince(before, len(arrivals))}
 	if _, err := t.ledger.Check(t.maker.Made()); err != nil {
 		return nil, err
 	}
@@ -115,8 +115,8 @@ func (t *track) generate(ctx context.Context, signals *postgres.Signals, duratio
 
 // Print implements frame.Part.
 func (l *latency) Print(w io.Writer) {
-	fmt.Fprintf(w, "Latency at %g events per second, %d events, each in a transaction of its own; all arrived in order; cores busy: %s\n",
-		l.Rate, l.Events, l.Busy)
+	fmt.Fprintf(w, "Latency at %g events per second, %d events, each in a transaction of its own; all arrived in order; cores busy: %.1f\n",
+		l.Rate, l.Events, l.Spent.Cores())
 	measure.Table(w,
 		measure.Heading("from, to"),
 		measure.Row("due, begun", l.Late),

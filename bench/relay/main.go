@@ -31,6 +31,14 @@
 // Passes as in the first part for -idle, and as many again while a transaction that
 // has written stays open. What passes leave behind cannot be vacuumed then, so it
 // is the last pass that shows whether the relay keeps its rate.
+//
+// # Costs
+//
+// Beside each rate stands what it took: microseconds of processor time per event, of
+// this process (with generator and observer), of PostgreSQL and of Kafka, and how
+// many cores were busy. A machine that does other things too changes rates, but not
+// these by much; where fewer cores are busy than there are, it is waiting that bounds
+// the rate.
 package main
 
 import (

@@ -72,27 +72,27 @@ func (t *track) fill(ctx context.Context) error {
 }
 
 // pass writes a pass of events and returns the rate at which they were drained, and
-// what was busy meanwhile. The row is marked after its record is in Kafka: marked,
+// what it took. The row is marked after its record is in Kafka: marked,
 // if not nil, waits for that.
-func (t *track) pass(ctx context.Context, fill, marked func(context.Context) error) (rate float64, busy servers.Busy, err error) {
+func (t *track) pass(ctx context.Context, fill, marked func(context.Context) error) (rate float64, spent servers.Spent, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, t.patience, errors.New("patience is over"))
 	defer cancel()
 	t.ledger.Lap()
 	if err := fill(ctx); err != nil {
-		return 0, busy, fmt.Errorf("fill: %w", err)
+		return 0, spent, fmt.Errorf("fill: %w", err)
 	}
 	before := t.Meter()
 	if err := t.ledger.Wait(ctx, t.maker.Made()); err != nil {
-		return 0, busy, err
+		return 0, spent, err
 	}
 	began, ended, together := t.ledger.Lapsed()
 	if marked != nil {
 		if err := marked(ctx); err != nil {
-			return 0, busy, err
+			return 0, spent, err
 		}
 		ended = time.Now()
 	}
-	return float64(t.events-together) / ended.Sub(began).Seconds(), t.BusySince(before), nil
+	return float64(t.events-together) / ended.Sub(began).Seconds(), t.SpentSince(before, t.events), nil
 }
 
 // marked waits until all rows of the last pass are marked. It looks for them by
