@@ -3,10 +3,12 @@ package kafka
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/millrace/millrace/internal/delivery"
 	"github.com/millrace/millrace/topics"
@@ -43,11 +45,15 @@ func RecordFromMessage(topic string, msg *message.Message) topics.Record {
 	return recordFromMessage(topic, msg)
 }
 
-// Committed returns, by partition, what group has committed in a topic.
+// Committed returns, by partition, what group has committed in a topic; nothing if
+// there is no such group.
 func (a *Admin) Committed(ctx context.Context, group, topic string) (map[int32]int64, error) {
 	responses, err := a.admin.FetchOffsetsForTopics(ctx, group, topic)
 	if err == nil {
 		err = responses.Error()
+	}
+	if errors.Is(err, kerr.GroupIDNotFound) {
+		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("offsets of group %s in %s: %w", group, topic, err)
