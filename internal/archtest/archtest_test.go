@@ -79,6 +79,11 @@ func rules() []rule {
 			"only the transport knows a Kafka client",
 		},
 		{
+			[]string{"github.com/IBM/sarama", "github.com/ThreeDotsLabs/watermill-kafka"},
+			[]string{"internal/kafka/stock", "bench"},
+			"only the stock driver knows that client, so that it can be left out of a build",
+		},
+		{
 			[]string{module + "/app"},
 			[]string{"cmd", "examples", "bench", "e2e"},
 			"app is the top: what it assembles must not know it",

@@ -3,10 +3,12 @@ package kafka
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/millrace/millrace/internal/delivery"
 )
@@ -37,11 +39,15 @@ func NewMessage(ctx context.Context, d *delivery.Delivery) *message.Message {
 	return newMessage(ctx, d)
 }
 
-// Committed returns, by partition, what group has committed in a topic.
+// Committed returns, by partition, what group has committed in a topic; nothing if
+// there is no such group.
 func (a *Admin) Committed(ctx context.Context, group, topic string) (map[int32]int64, error) {
 	responses, err := a.admin.FetchOffsetsForTopics(ctx, group, topic)
 	if err == nil {
 		err = responses.Error()
+	}
+	if errors.Is(err, kerr.GroupIDNotFound) {
+		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("offsets of group %s in %s: %w", group, topic, err)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -27,9 +28,12 @@ import (
 	"github.com/millrace/millrace/topics"
 )
 
-// plant is what consumers run on: a broker, a database, a topic "marks".
+// plant is what consumers run on: a broker, a database, topics and groups of its own.
 type plant struct {
 	broker    kafkatest.Broker
+	topic     topics.Topic
+	letters   topics.Topic
+	prefix    string // of groups
 	cfg       kafka.Config
 	admin     *kafka.Admin
 	publisher *kafka.Publisher
@@ -39,14 +43,20 @@ type plant struct {
 
 func newPlant(t *testing.T, broker kafkatest.Broker) *plant {
 	t.Helper()
-	p := &plant{broker: broker, cfg: broker.Config()}
+	suffix := uuid.NewString()[:8]
+	p := &plant{
+		broker: broker, cfg: broker.Config(),
+		topic: topics.Topic("marks-" + suffix), letters: topics.Topic("letters-" + suffix), prefix: suffix + "-",
+	}
 	p.cfg.Logger = slog.New(slog.DiscardHandler)
-	p.cfg.SessionTimeout = 30 * time.Second // that a busy machine is no lost member
+	p.cfg.SessionTimeout = 10 * time.Second // that a busy machine is no lost member
 	var err error
 	p.admin, err = kafka.NewAdmin(p.cfg)
 	require.NoError(t, err)
 	t.Cleanup(p.admin.Close)
-	_, err = p.admin.EnsureTopics(t.Context(), []kafka.TopicConfig{{Name: "marks", Partitions: 2}, {Name: "dead_letters", Partitions: 1}})
+	_, err = p.admin.EnsureTopics(t.Context(), []kafka.TopicConfig{
+		{Name: string(p.topic), Partitions: 2, ReplicationFactor: 1}, {Name: string(p.letters), Partitions: 1, ReplicationFactor: 1},
+	})
 	require.NoError(t, err)
 	p.publisher, err = kafka.NewPublisher(p.cfg, kafka.PublisherConfig{})
 	require.NoError(t, err)
@@ -72,7 +82,7 @@ func (p *plant) start(t *testing.T, consumers ...pipeline.Consumer) *router {
 	r := &router{subscribers: map[string]*stock.Subscriber{}}
 	var err error
 	r.Router, err = pipeline.NewRouter(pipeline.RouterConfig{
-		Store: p.store, DeadLetters: p.publisher, Log: p.cfg.Logger,
+		Store: p.store, DeadLetters: p.publisher, Log: p.cfg.Logger, GroupPrefix: p.prefix,
 		Infrastructure: []func(error) bool{postgres.IsInfrastructure, kafka.IsInfrastructure},
 		Subscribe: func(s pipeline.Subscription) (message.Subscriber, error) {
 			sub, err := stock.NewSubscriber(p.cfg, kafka.SubscriberConfig{
@@ -85,7 +95,8 @@ func (p *plant) start(t *testing.T, consumers ...pipeline.Consumer) *router {
 	})
 	require.NoError(t, err)
 	for _, c := range consumers {
-		c.Delivery.Backoff = pipeline.Backoff{Initial: time.Millisecond}
+		c.Topic = p.topic
+		c.Delivery.Backoff, c.Delivery.DeadLetterTopic = pipeline.Backoff{Initial: time.Millisecond}, p.letters
 		require.NoError(t, r.Add(c))
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -102,7 +113,7 @@ func (p *plant) start(t *testing.T, consumers ...pipeline.Consumer) *router {
 func (p *plant) publish(t *testing.T, records ...topics.Record) {
 	t.Helper()
 	for i := range records {
-		records[i].Topic = "marks"
+		records[i].Topic = string(p.topic)
 	}
 	require.Nil(t, p.publisher.PublishRecords(t.Context(), records))
 }
@@ -133,7 +144,7 @@ func (p *plant) commit(t *testing.T, group string, at map[int32]int64) {
 	p.client(t, func(client *kadm.Client) {
 		var offsets kadm.Offsets
 		for id, offset := range at {
-			offsets.AddOffset("marks", id, offset, -1)
+			offsets.AddOffset(string(p.topic), id, offset, -1)
 		}
 		require.NoError(t, client.CommitAllOffsets(t.Context(), group, offsets))
 	})
@@ -176,7 +187,7 @@ func marks(t *testing.T, from, to int) (records []topics.Record, ids []string) {
 // marker has one effect per mark, guarded by nothing but the position.
 func marker() pipeline.Consumer {
 	return pipeline.Consumer{
-		Name: "marker", Topic: "marks", GuardedByState: true,
+		Name: "marker", GuardedByState: true,
 		Handle: pipeline.OnTx(func(ctx context.Context, tx pipeline.Tx, m mark) error {
 			_, err := tx.Exec(ctx, `INSERT INTO effects (id) VALUES ($1)`, m.ID)
 			return err
@@ -186,17 +197,44 @@ func marker() pipeline.Consumer {
 
 func (p *plant) awaitEffects(t *testing.T, n int) {
 	t.Helper()
-	require.Eventually(t, func() bool { return len(p.effects(t)) >= n }, patience, 10*tick)
+	// After a restart of the broker the group waits a session timeout for a member
+	// that does not come back under its old name.
+	require.Eventually(t, func() bool { return len(p.effects(t)) >= n }, 2*patience, 10*tick)
+}
+
+func scenarios() map[string]func(*testing.T, *plant) {
+	return map[string]func(*testing.T, *plant){
+		"unreadable records are dead letters":             testUnreadableRecordsAreDeadLetters,
+		"the position in the database is the truth":       testThePositionInTheDatabaseIsTheTruth,
+		"nobody acts on a partition that it lost":         testNobodyActsOnAPartitionThatItLost,
+		"a position that is not in the log stops":         testAPositionThatIsNotInTheLogStops,
+		"transactional consumers survive broker restarts": testBrokerRestartUnderOnTx,
+	}
+}
+
+func TestConsumersOnEmbeddedBroker(t *testing.T) {
+	for name, test := range scenarios() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, newPlant(t, embeddedBroker(t)))
+		})
+	}
+}
+
+// One after the other: they restart the broker that they share.
+func TestConsumersOnRealKafka(t *testing.T) {
+	broker := realBroker(t)
+	for name, test := range scenarios() {
+		t.Run(name, func(t *testing.T) { test(t, newPlant(t, broker)) })
+	}
 }
 
 // A record that nobody can read is a dead letter of each consumer, and holds up
 // neither its neighbours nor the session.
-func TestUnreadableRecordsAreDeadLetters(t *testing.T) {
-	t.Parallel()
-	p := newPlant(t, embeddedBroker(t))
+func testUnreadableRecordsAreDeadLetters(t *testing.T, p *plant) {
 	seen := make(chan string, 1000)
 	p.start(t, marker(), pipeline.Consumer{
-		Name: "plain", Topic: "marks",
+		Name: "plain",
 		Handle: pipeline.On(func(_ context.Context, m mark) error {
 			seen <- m.ID
 			return nil
@@ -218,28 +256,26 @@ func TestUnreadableRecordsAreDeadLetters(t *testing.T) {
 	}
 	assert.ElementsMatch(t, want, got)
 	require.Eventually(t, func() bool { // those of "plain"
-		ends, err := p.admin.EndOffsets(t.Context(), "dead_letters")
-		return err == nil && ends["dead_letters"][0] == 3
+		ends, err := p.admin.EndOffsets(t.Context(), string(p.letters))
+		return err == nil && ends[string(p.letters)][0] == 3
 	}, patience, 10*tick)
 }
 
 // The position in PostgreSQL is the truth, whether the group's is lost, behind or
 // ahead.
-func TestThePositionInTheDatabaseIsTheTruth(t *testing.T) {
-	t.Parallel()
-	p := newPlant(t, embeddedBroker(t))
+func testThePositionInTheDatabaseIsTheTruth(t *testing.T, p *plant) {
 	records, want := marks(t, 0, 50)
 	p.publish(t, records...)
 	r := p.start(t, marker())
 	p.awaitEffects(t, 50)
 	r.stop()
-	ends, err := p.admin.EndOffsets(t.Context(), "marks")
+	ends, err := p.admin.EndOffsets(t.Context(), string(p.topic))
 	require.NoError(t, err)
 	for _, kafkaSays := range []map[int32]int64{
 		{0: 1, 1: 0}, // behind
-		{0: ends["marks"][0] + 40, 1: ends["marks"][1] + 40}, // ahead, with the records below
-		{0: 1 << 40, 1: 1 << 40},                             // not in the log
-		nil,                                                  // gone
+		{0: ends[string(p.topic)][0] + 40, 1: ends[string(p.topic)][1] + 40}, // ahead, with the records below
+		{0: 1 << 40, 1: 1 << 40}, // not in the log
+		nil,                      // gone
 	} {
 		n := len(want)
 		records, ids := marks(t, n, n+60)
@@ -247,12 +283,12 @@ func TestThePositionInTheDatabaseIsTheTruth(t *testing.T) {
 		want = append(want, ids...)
 		if kafkaSays == nil {
 			p.client(t, func(c *kadm.Client) {
-				responses, err := c.DeleteGroups(t.Context(), "millrace-marker")
+				responses, err := c.DeleteGroups(t.Context(), p.prefix+"marker")
 				require.NoError(t, err)
 				require.NoError(t, responses.Error())
 			})
 		} else {
-			p.commit(t, "millrace-marker", kafkaSays)
+			p.commit(t, p.prefix+"marker", kafkaSays)
 		}
 		r = p.start(t, marker())
 		p.awaitEffects(t, len(want))
@@ -260,20 +296,18 @@ func TestThePositionInTheDatabaseIsTheTruth(t *testing.T) {
 		require.ElementsMatch(t, want, p.effects(t), "Kafka's position is %v", kafkaSays)
 	}
 	// And the group's follows it.
-	ends, err = p.admin.EndOffsets(t.Context(), "marks")
+	ends, err = p.admin.EndOffsets(t.Context(), string(p.topic))
 	require.NoError(t, err)
-	committed, err := p.admin.Committed(t.Context(), "millrace-marker", "marks")
+	committed, err := p.admin.Committed(t.Context(), p.prefix+"marker", string(p.topic))
 	require.NoError(t, err)
-	assert.Equal(t, ends["marks"], committed)
+	assert.Equal(t, ends[string(p.topic)], committed)
 }
 
 var errNever = errors.New("never")
 
 // What breaks the bare stock driver: a member that nacks for ever, and another one
 // that joins. The partition goes to one of them, and the other is silent.
-func TestNobodyActsOnAPartitionThatItLost(t *testing.T) {
-	t.Parallel()
-	p := newPlant(t, embeddedBroker(t))
+func testNobodyActsOnAPartitionThatItLost(t *testing.T, p *plant) {
 	records, _ := marks(t, 0, 20)
 	p.publish(t, records...)
 	var mu sync.Mutex
@@ -285,7 +319,7 @@ func TestNobodyActsOnAPartitionThatItLost(t *testing.T) {
 	}
 	consumer := func(who string) pipeline.Consumer {
 		return pipeline.Consumer{
-			Name: "blocked", Topic: "marks",
+			Name:     "blocked",
 			Delivery: pipeline.Delivery{MaxAttempts: 1, OnExhausted: pipeline.Block},
 			Handle: pipeline.On(func(_ context.Context, m mark) error {
 				if m.ID != "0003" {
@@ -325,9 +359,7 @@ func TestNobodyActsOnAPartitionThatItLost(t *testing.T) {
 
 // Retention has overtaken the position in the database: the partition stops and
 // says so, and moves only when somebody moves it.
-func TestAPositionThatIsNotInTheLogStops(t *testing.T) {
-	t.Parallel()
-	p := newPlant(t, embeddedBroker(t))
+func testAPositionThatIsNotInTheLogStops(t *testing.T, p *plant) {
 	records, want := marks(t, 0, 30)
 	p.publish(t, records...)
 	r := p.start(t, marker())
@@ -335,12 +367,12 @@ func TestAPositionThatIsNotInTheLogStops(t *testing.T) {
 	r.stop()
 	records, _ = marks(t, 30, 60)
 	p.publish(t, records...)
-	ends, err := p.admin.EndOffsets(t.Context(), "marks")
+	ends, err := p.admin.EndOffsets(t.Context(), string(p.topic))
 	require.NoError(t, err)
 	p.client(t, func(c *kadm.Client) {
 		var offsets kadm.Offsets
-		for id, end := range ends["marks"] {
-			offsets.AddOffset("marks", id, end, -1)
+		for id, end := range ends[string(p.topic)] {
+			offsets.AddOffset(string(p.topic), id, end, -1)
 		}
 		responses, err := c.DeleteRecords(t.Context(), offsets)
 		require.NoError(t, err)
@@ -348,12 +380,12 @@ func TestAPositionThatIsNotInTheLogStops(t *testing.T) {
 	})
 	r = p.start(t, marker())
 	sub := r.subscribers["marker"]
-	for id := range ends["marks"] {
+	for id := range ends[string(p.topic)] {
 		st := await(t, sub, id, kafka.StateStopped)
 		var outside *kafka.OutOfRangeError
 		require.ErrorAs(t, st.Cause, &outside)
-		assert.Equal(t, ends["marks"][id], outside.Low)
-		require.NoError(t, sub.Seek(t.Context(), "marks", id, outside.Low))
+		assert.Equal(t, ends[string(p.topic)][id], outside.Low)
+		require.NoError(t, sub.Seek(t.Context(), string(p.topic), id, outside.Low))
 	}
 	records, ids := marks(t, 60, 80)
 	p.publish(t, records...)
@@ -364,9 +396,7 @@ func TestAPositionThatIsNotInTheLogStops(t *testing.T) {
 
 // The broker is killed again and again under transactional consumers: every mark
 // has one effect, also without an inbox.
-func TestBrokerRestartUnderOnTx(t *testing.T) {
-	t.Parallel()
-	p := newPlant(t, embeddedBroker(t))
+func testBrokerRestartUnderOnTx(t *testing.T, p *plant) {
 	p.start(t, marker())
 	const rounds, each = 3, 100
 	var want []string

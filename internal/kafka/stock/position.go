@@ -151,7 +151,11 @@ func (w *worker) open() bool {
 	return false
 }
 
+// read opens the source, unless the topic is not the one that the position is of.
 func (w *worker) read() error {
+	if err := w.sameTopic(); err != nil {
+		return err
+	}
 	src, err := w.s.reader.open(w.sub.topic, w.partition, w.position(), w.s.sc.PrefetchRecords, w.s.sc.PrefetchBytes)
 	if err != nil {
 		return err
@@ -165,17 +169,19 @@ func (w *worker) read() error {
 
 // condemn returns why no further attempt can succeed after err, or nil if one may.
 func (w *worker) condemn(err error) error {
-	ctx, cancel := context.WithTimeout(w.stopping, w.s.sc.HookTimeout)
-	defer cancel()
-	switch id, lookup := w.s.topicID(ctx, w.sub.topic); {
-	case errors.Is(lookup, kafka.ErrTopicReplaced):
-		return lookup
-	case lookup == nil && id != w.identity():
-		return fmt.Errorf("%w: %w", kafka.ErrTopicReplaced, err)
+	if errors.Is(err, sarama.ErrOffsetOutOfRange) {
+		if replaced := w.sameTopic(); replaced != nil {
+			err = replaced
+		}
 	}
-	if !errors.Is(err, sarama.ErrOffsetOutOfRange) {
+	switch {
+	case errors.Is(err, kafka.ErrTopicReplaced):
+		return err
+	case !errors.Is(err, sarama.ErrOffsetOutOfRange):
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(w.stopping, w.s.sc.HookTimeout)
+	defer cancel()
 	out := &kafka.OutOfRangeError{Topic: w.sub.topic, Partition: w.partition, Offset: w.position(), Low: -1, High: -1, Err: err}
 	if low, err := w.s.admin.StartOffsets(ctx, w.sub.topic); err == nil {
 		out.Low = low[w.sub.topic][w.partition]
@@ -186,10 +192,21 @@ func (w *worker) condemn(err error) error {
 	return out
 }
 
-func (w *worker) identity() [16]byte {
+// sameTopic fails with ErrTopicReplaced when the topic is not the one that was
+// assigned, and otherwise when that cannot be found out.
+func (w *worker) sameTopic() error {
+	ctx, cancel := context.WithTimeout(w.stopping, w.s.sc.HookTimeout)
+	defer cancel()
+	id, err := w.s.topicID(ctx, w.sub.topic)
+	if err != nil {
+		return err
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.topicID
+	if id != w.topicID {
+		return fmt.Errorf("%w: topic %s", kafka.ErrTopicReplaced, w.sub.topic)
+	}
+	return nil
 }
 
 func (w *worker) position() int64 {
