@@ -94,7 +94,7 @@ func newAPI(
 		Topics:      rest.NewBrokerTopics(c.admin, cfg.TopicNaming()),
 		DeadLetters: letters,
 		Outbox:      outbox.NewOperator(c.pool, signals),
-		Consumers:   consumers.NewOperator(c.pool, signals, consumerBroker{c.admin}),
+		Consumers:   consumers.NewOperator(consumers.OperatorConfig{Pool: c.pool, Signals: signals, Broker: consumerBroker{c.admin}}),
 		Streams:     streams,
 		Health:      h,
 		Guard:       guard,

@@ -63,15 +63,21 @@ func (f *transport) RetryNow(string, int32) error {
 	return nil
 }
 
+func (f *transport) retries() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.retried
+}
+
 func (f *transport) Seek(context.Context, string, int32, int64) error { return nil }
 func (f *transport) Retake(context.Context, string, int32) error      { return nil }
 func (f *transport) RefreshEnds(context.Context) error                { return nil }
 
-// runtime is the consumer audit.
-type runtime struct{}
+// runtime is the consumer audit, with what its pipeline knows of stalls.
+type runtime struct{ stalls []pipeline.Stall }
 
-func (runtime) Status() []pipeline.ConsumerStatus {
-	return []pipeline.ConsumerStatus{{Name: "audit", Group: "millrace-audit", Topic: "events", Kind: "On"}}
+func (r runtime) Status() []pipeline.ConsumerStatus {
+	return []pipeline.ConsumerStatus{{Name: "audit", Group: "millrace-audit", Topic: "events", Kind: "On", Stalls: r.stalls}}
 }
 
 func (runtime) OrderDeadLetter(string, pipeline.DeadLetterOrder) error { return pipeline.ErrNotBlocked }
@@ -128,11 +134,16 @@ type process struct {
 
 func (h *house) start(t *testing.T, instance string, list ...consumers.Assignment) *process {
 	t.Helper()
+	return h.run(t, runtime{}, instance, list...)
+}
+
+func (h *house) run(t *testing.T, r runtime, instance string, list ...consumers.Assignment) *process {
+	t.Helper()
 	p := &process{transport: &transport{list: list}}
 	p.agent = consumers.NewAgent(consumers.AgentConfig{
 		Pool: h.pool, Signals: h.signals, Instance: instance, Heartbeat: 20 * time.Millisecond, Poll: 20 * time.Millisecond})
 	p.agent.Attach("audit", p.transport)
-	require.NoError(t, p.agent.Start(t.Context(), runtime{}))
+	require.NoError(t, p.agent.Start(t.Context(), r))
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { assert.NoError(t, p.agent.Run(ctx)) })
@@ -145,6 +156,10 @@ func (h *house) start(t *testing.T, instance string, list ...consumers.Assignmen
 func (p *process) become(list ...consumers.Assignment) {
 	p.set(list...)
 	p.agent.Changed()
+}
+
+func (h *house) operator(b broker, wait time.Duration) *consumers.Operator {
+	return consumers.NewOperator(consumers.OperatorConfig{Pool: h.pool, Signals: h.signals, Broker: b, TTL: patience, Wait: wait})
 }
 
 func (h *house) exec(t *testing.T, sql string) {
@@ -230,7 +245,7 @@ func TestADeadProcessIsRecognised(t *testing.T) {
 	assert.Equal(t, "boom", p.Cause.Error)
 	h.await(t, broker{end: 9, owned: true}, in(consumers.Unreported))
 
-	operator := consumers.NewOperator(h.pool, h.signals, broker{end: 9, owned: true})
+	operator := h.operator(broker{end: 9, owned: true}, patience)
 	_, err := operator.Retry(t.Context(), "audit", 0, consumers.Author{Name: "ada"})
 	require.ErrorIs(t, err, consumers.ErrUnowned)
 	zero := int64(0)
@@ -259,15 +274,15 @@ func TestAStallGoesOnWithTheNextOwner(t *testing.T) {
 	third := h.start(t, "host-3", stalled(7, time.Now()))
 	p = h.await(t, broker{}, in(consumers.Stalled))
 	assert.NotEqual(t, began.UTC(), *p.StalledSince, "it ran in between")
-	third.become(stalled(8, time.Now().Add(-time.Minute)))
+	before := time.Now().Add(-time.Minute).Truncate(time.Second)
+	third.become(stalled(8, before))
 	h.await(t, broker{}, func(p consumers.PartitionStatus) bool { return p.Blocked.Offset == 8 })
 	third.stop()
 	fourth := h.start(t, "host-4", stalled(8, time.Now()))
 	p = h.await(t, broker{}, func(p consumers.PartitionStatus) bool {
 		return p.Owner.Instance == "host-4" && p.State == consumers.Stalled
 	})
-	assert.WithinDuration(t, time.Now().Add(-time.Minute), *p.StalledSince, 50*time.Second)
-	assert.Less(t, *p.StalledSince, time.Now().Add(-30*time.Second))
+	assert.Equal(t, before.UTC(), *p.StalledSince)
 	fourth.become(owned(0))
 	p = h.await(t, broker{}, in(consumers.Idle))
 	assert.Nil(t, p.StalledSince)
@@ -283,25 +298,21 @@ func TestACommandLapses(t *testing.T) {
 	h.await(t, broker{}, in(consumers.Stalled))
 	p.stop()
 	h.exec(t, `UPDATE consumer_instances SET seen_at = clock_timestamp()`)
-	operator := consumers.NewOperator(h.pool, h.signals, broker{})
-	consumers.SetWait(operator, time.Millisecond)
-	r, err := operator.Retry(t.Context(), "audit", 0, consumers.Author{Name: "ada"})
+	r, err := h.operator(broker{}, time.Millisecond).Retry(t.Context(), "audit", 0, consumers.Author{Name: "ada"})
 	require.NoError(t, err)
 	assert.Equal(t, consumers.Pending, r.Outcome)
 	h.exec(t, `UPDATE consumer_actions SET expires_at = clock_timestamp()`)
 
 	again := h.start(t, "host-2", stalled(7, time.Now()))
 	require.Eventually(t, func() bool { return h.text(t, `SELECT outcome FROM consumer_actions`) == "EXPIRED" }, patience, 5*time.Millisecond)
-	assert.Zero(t, again.retried, "too late is too late")
+	assert.Zero(t, again.retries(), "too late is too late")
 
 	h.await(t, broker{}, in(consumers.Stalled))
-	consumers.SetWait(operator, patience)
+	operator := h.operator(broker{}, patience)
 	r, err = operator.Retry(t.Context(), "audit", 0, consumers.Author{Name: "ada"})
 	require.NoError(t, err)
 	assert.Equal(t, consumers.Done, r.Outcome)
-	again.mu.Lock()
-	assert.Equal(t, 1, again.retried)
-	again.mu.Unlock()
+	assert.Equal(t, 1, again.retries())
 	r, err = operator.DeadLetter(t.Context(), "audit", 0, 7, consumers.Author{Name: "ada", Reason: "r"})
 	require.NoError(t, err)
 	assert.Equal(t, consumers.Refused, r.Outcome, "the owner knows better than its report")
@@ -326,7 +337,7 @@ func TestWhenServersAreAway(t *testing.T) {
 	list, err := reader.List(t.Context())
 	require.NoError(t, err)
 	assert.Contains(t, list[0].BrokerError, "connection refused")
-	_, err = consumers.NewOperator(h.pool, h.signals, away).Seek(t.Context(),
+	_, err = h.operator(away, patience).Seek(t.Context(),
 		consumers.Seek{Consumer: "audit", To: consumers.Target{End: true}}, consumers.Author{Name: "ada", Reason: "r"})
 	require.ErrorIs(t, err, consumers.ErrUnreachable)
 
@@ -356,4 +367,18 @@ func TestReportsAreBounded(t *testing.T) {
 	assert.Len(t, status.Blocked.Key, 1024)
 	p.become(owned(0))
 	h.await(t, broker{}, in(consumers.Idle))
+}
+
+// Of a batch, the pipeline knows which record is to blame, and that it would be a
+// dead letter if the breaker were not open.
+func TestThePipelineKnowsTheRecord(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, testenv.Database(t, postgres.MigrateDSN))
+	h.run(t, runtime{stalls: []pipeline.Stall{
+		{Topic: "events", Partition: 1, Offset: 99},
+		{Topic: "events", Partition: 0, Offset: 9, Key: []byte("k9"), Class: "handler", Breaker: true},
+	}}, "host-1", stalled(7, time.Now()))
+	p := h.await(t, broker{}, in(consumers.Stalled))
+	assert.Equal(t, &consumers.Blocked{Offset: 9, Key: []byte("k9")}, p.Blocked)
+	assert.Equal(t, &consumers.Cause{Class: "handler", Code: consumers.CodeBreakerOpen, Error: "boom"}, p.Cause)
 }

@@ -1,6 +1,7 @@
 package consumers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,10 +30,10 @@ var (
 )
 
 const (
-	// commandTTL is how long a command waits for the owner of the partition.
-	commandTTL = 30 * time.Second
-	// awaitAction is how long a caller waits for the outcome of a command.
-	awaitAction = 10 * time.Second
+	// TTLDefault is how long a command waits for the owner of the partition.
+	TTLDefault = 30 * time.Second
+	// WaitDefault is how long a caller waits for the outcome of a command.
+	WaitDefault = 20 * time.Second
 	// actionPoll is how often its outcome is looked at when nothing wakes us.
 	actionPoll = 250 * time.Millisecond
 )
@@ -83,16 +84,25 @@ type Result struct {
 // Operator is what people can do about consumers. Everything is written to
 // consumer_actions. It is safe for concurrent use.
 type Operator struct {
-	pool    *pgxpool.Pool
-	signals Signals
-	broker  Broker
-	reader  *Reader
-	wait    time.Duration
+	OperatorConfig
+	reader *Reader
+}
+
+// OperatorConfig is what an Operator works with. TTL and Wait default to the
+// constants of that name; the rest is required.
+type OperatorConfig struct {
+	Pool    *pgxpool.Pool
+	Signals Signals
+	Broker  Broker
+	// TTL is when a command lapses that no owner has confirmed; Wait is how long a
+	// caller is kept waiting for that.
+	TTL, Wait time.Duration
 }
 
 // NewOperator returns an operator.
-func NewOperator(pool *pgxpool.Pool, signals Signals, broker Broker) *Operator {
-	return &Operator{pool: pool, signals: signals, broker: broker, reader: NewReader(pool, broker), wait: awaitAction}
+func NewOperator(cfg OperatorConfig) *Operator {
+	cfg.TTL, cfg.Wait = cmp.Or(cfg.TTL, TTLDefault), cmp.Or(cfg.Wait, WaitDefault)
+	return &Operator{OperatorConfig: cfg, reader: NewReader(cfg.Pool, cfg.Broker)}
 }
 
 // List is Reader.List.
@@ -116,7 +126,7 @@ func (o *Operator) Resume(ctx context.Context, name string, by Author) (Result, 
 
 func (o *Operator) setPause(ctx context.Context, name string, action Action, by Author) (Result, error) {
 	result := Result{Action: action, Consumer: name, Partition: -1, From: -1, To: -1, Outcome: Done}
-	err := postgres.InTx(ctx, o.pool, func(ctx context.Context, tx pgx.Tx) error {
+	err := postgres.InTx(ctx, o.Pool, func(ctx context.Context, tx pgx.Tx) error {
 		var paused bool
 		err := tx.QueryRow(ctx, `SELECT paused_at IS NOT NULL FROM consumers WHERE name = $1 FOR UPDATE`, name).Scan(&paused)
 		switch {
@@ -138,13 +148,13 @@ func (o *Operator) setPause(ctx context.Context, name string, action Action, by 
 		if _, err := tx.Exec(ctx, change, args...); err != nil {
 			return err
 		}
-		result.ID, err = record(ctx, tx, result, by)
+		result.ID, err = o.record(ctx, tx, result, by)
 		return err
 	})
 	if err != nil {
 		return Result{}, fmt.Errorf("%s consumer %s: %w", action, name, err)
 	}
-	o.signals.Wake(WakeCommands)
+	o.Signals.Wake(WakeCommands)
 	return result, nil
 }
 
@@ -156,9 +166,9 @@ VALUES ($1, $2, $3, $4, nullif($5, ''), nullif($6, -1), nullif($7, -1::bigint), 
 RETURNING id`
 
 // record writes an action down.
-func record(ctx context.Context, tx pgx.Tx, r Result, by Author) (id int64, err error) {
+func (o *Operator) record(ctx context.Context, tx pgx.Tx, r Result, by Author) (id int64, err error) {
 	err = tx.QueryRow(ctx, recordSQL, by.Name, string(r.Action), by.Reason, r.Consumer, r.Topic, r.Partition, r.From, r.To,
-		string(r.Outcome), commandTTL.Seconds()).Scan(&id)
+		string(r.Outcome), o.TTL.Seconds()).Scan(&id)
 	return id, err
 }
 
@@ -219,29 +229,29 @@ func (o *Operator) stalled(ctx context.Context, name string, partition int32) (P
 
 // command asks the owner of a partition to do something, and waits for the outcome.
 func (o *Operator) command(ctx context.Context, r Result, by Author) (Result, error) {
-	ended, stop := o.signals.Subscribe(WakeActions)
+	ended, stop := o.Signals.Subscribe(WakeActions)
 	defer stop()
 	r.Outcome = Pending
-	err := postgres.InTx(ctx, o.pool, func(ctx context.Context, tx pgx.Tx) error {
+	err := postgres.InTx(ctx, o.Pool, func(ctx context.Context, tx pgx.Tx) error {
 		var err error
-		r.ID, err = record(ctx, tx, r, by)
+		r.ID, err = o.record(ctx, tx, r, by)
 		return err
 	})
 	if err != nil {
 		return Result{}, fmt.Errorf("%s consumer %s: %w", r.Action, r.Consumer, err)
 	}
-	o.signals.Wake(WakeCommands)
+	o.Signals.Wake(WakeCommands)
 	return o.await(ctx, r, ended)
 }
 
 // await waits for the outcome of a command, as long as a caller may be kept waiting.
 // An action that is still Pending then goes on.
 func (o *Operator) await(ctx context.Context, r Result, ended <-chan struct{}) (Result, error) {
-	timer, poll := time.NewTimer(o.wait), time.NewTicker(actionPoll)
+	timer, poll := time.NewTimer(o.Wait), time.NewTicker(actionPoll)
 	defer timer.Stop()
 	defer poll.Stop()
 	for {
-		err := o.pool.QueryRow(ctx, `SELECT outcome, coalesce(detail, '') FROM consumer_actions WHERE id = $1`, r.ID).Scan(&r.Outcome, &r.Detail)
+		err := o.Pool.QueryRow(ctx, `SELECT outcome, coalesce(detail, '') FROM consumer_actions WHERE id = $1`, r.ID).Scan(&r.Outcome, &r.Detail)
 		if err != nil {
 			return r, fmt.Errorf("wait for action %d: %w", r.ID, err)
 		}

@@ -99,13 +99,13 @@ func (o *Operator) Seek(ctx context.Context, k Seek, by Author) (Sought, error) 
 
 // plan finds out from where to where partitions go.
 func (o *Operator) plan(ctx context.Context, s Status, k Seek) ([]Move, error) {
-	starts, err := o.broker.Starts(ctx, s.Topic)
+	starts, err := o.Broker.Starts(ctx, s.Topic)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnreachable, err)
 	}
 	var after map[int32]int64
 	if k.To.Time != nil {
-		if after, err = o.broker.After(ctx, s.Topic, *k.To.Time); err != nil {
+		if after, err = o.Broker.After(ctx, s.Topic, *k.To.Time); err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrUnreachable, err)
 		}
 	}
@@ -165,7 +165,7 @@ func (out *Sought) weigh(s Status) {
 // seekPositions moves positions in PostgreSQL. Their owners are fenced at once, and
 // take the new position up.
 func (o *Operator) seekPositions(ctx context.Context, s Status, moves []Move, by Author) error {
-	err := postgres.InTx(ctx, o.pool, func(ctx context.Context, tx pgx.Tx) error {
+	err := postgres.InTx(ctx, o.Pool, func(ctx context.Context, tx pgx.Tx) error {
 		for i := range moves {
 			p := s.partition(moves[i].Partition)
 			at := pipeline.Partition{Group: s.Group, Topic: s.Topic, TopicID: p.topicID, Partition: p.Partition}
@@ -177,7 +177,7 @@ func (o *Operator) seekPositions(ctx context.Context, s Status, moves []Move, by
 				return err
 			}
 			moves[i].From, moves[i].Outcome = max(moves[i].From, from), Done
-			_, err = record(ctx, tx, Result{Action: ActionSeek, Consumer: s.Name, Topic: s.Topic, Partition: p.Partition,
+			_, err = o.record(ctx, tx, Result{Action: ActionSeek, Consumer: s.Name, Topic: s.Topic, Partition: p.Partition,
 				From: moves[i].From, To: moves[i].To, Outcome: Done}, by)
 			if err != nil {
 				return err
@@ -186,7 +186,7 @@ func (o *Operator) seekPositions(ctx context.Context, s Status, moves []Move, by
 		return nil
 	})
 	if err == nil {
-		o.signals.Wake(WakeCommands)
+		o.Signals.Wake(WakeCommands)
 	}
 	return err
 }
@@ -231,20 +231,20 @@ func (o *Operator) seekGroup(ctx context.Context, s Status, moves []Move, by Aut
 // is not known whether it was done.
 func (o *Operator) commitGroup(ctx context.Context, s Status, r Result, by Author) (Result, error) {
 	r.Outcome = Pending
-	err := postgres.InTx(ctx, o.pool, func(ctx context.Context, tx pgx.Tx) error {
+	err := postgres.InTx(ctx, o.Pool, func(ctx context.Context, tx pgx.Tx) error {
 		var err error
-		r.ID, err = record(ctx, tx, r, by)
+		r.ID, err = o.record(ctx, tx, r, by)
 		return err
 	})
 	if err != nil {
 		return r, err
 	}
-	deed := o.broker.Commit(ctx, s.Group, s.Topic, map[int32]int64{r.Partition: r.To})
+	deed := o.Broker.Commit(ctx, s.Group, s.Topic, map[int32]int64{r.Partition: r.To})
 	if deed == nil {
 		r.Outcome = Done
 	} else {
 		r.Outcome, r.Detail = Refused, truncate(storable(deed.Error()))
 	}
-	_, err = o.pool.Exec(ctx, finishSQL, r.ID, string(r.Outcome), r.Detail, "")
+	_, err = o.Pool.Exec(ctx, finishSQL, r.ID, string(r.Outcome), r.Detail, "")
 	return r, errors.Join(deed, err)
 }
