@@ -22,23 +22,16 @@ with its headers. Bytes that are no text are shown in base64.`,
 		Example: `  millrace dlq show 0198c0de-0000-7000-8000-000000000001
   millrace dlq show 0198c0de-0000-7000-8000-000000000001 -o json`,
 		Args: args(cobra.ExactArgs(1)),
-		RunE: func(cmd *cobra.Command, ids []string) error {
-			api, err := c.connect()
+		RunE: c.showing(func(ctx context.Context, api *client.Client, id string, w io.Writer) error {
+			l, err := api.DeadLetter(ctx, id)
 			if err != nil {
 				return err
 			}
-			defer api.Close()
-			return c.repeat(cmd.Context(), func(ctx context.Context, w io.Writer) error {
-				l, err := api.DeadLetter(ctx, ids[0])
-				if err != nil {
-					return err
-				}
-				if c.output == "table" || c.output == "wide" {
-					return c.describeLetter(w, l)
-				}
-				return render(c, w, c.letterListing([]client.DeadLetter{l}, true))
-			})
-		},
+			if c.output == "table" || c.output == "wide" {
+				return c.describeLetter(w, l)
+			}
+			return render(c, w, c.letterListing([]client.DeadLetter{l}, true))
+		}),
 	}
 }
 
@@ -197,27 +190,32 @@ DISCARDED, and can be redriven by name with --force.`,
 			if reason == "" {
 				return usagef("--reason: say why the records are not needed")
 			}
-			api, err := c.connect()
-			if err != nil {
-				return err
-			}
-			defer api.Close()
-			var done []client.DeadLetter
-			var errs []error
-			for _, id := range ids {
-				l, err := api.Discard(cmd.Context(), id, reason)
-				if err != nil {
-					errs = append(errs, err)
-					continue
-				}
-				done = append(done, l)
-			}
-			if len(done) > 0 {
-				errs = append(errs, render(c, c.out, c.letterListing(done, len(ids) == 1)))
-			}
-			return errors.Join(errs...)
+			return c.eachLetter(ids, func(api *client.Client, id string) (client.DeadLetter, error) {
+				return api.Discard(cmd.Context(), id, reason)
+			})
 		},
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the audit (required)")
 	return cmd
+}
+
+// eachLetter does something with every letter that is named, and prints them as
+// they stand afterwards. One that is refused does not keep the others from it.
+func (c *cli) eachLetter(ids []string, do func(api *client.Client, id string) (client.DeadLetter, error)) error {
+	return c.withAPI(func(api *client.Client) error {
+		var done []client.DeadLetter
+		var errs []error
+		for _, id := range ids {
+			l, err := do(api, id)
+			if err != nil {
+				errs = append(errs, err)
+				continue
+			}
+			done = append(done, l)
+		}
+		if len(done) > 0 {
+			errs = append(errs, render(c, c.out, c.letterListing(done, len(ids) == 1)))
+		}
+		return errors.Join(errs...)
+	})
 }

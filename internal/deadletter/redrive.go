@@ -134,7 +134,9 @@ func (r *redrive) named(ctx context.Context) error {
 	ids = slices.Compact(ids)
 	r.result.Matched = int64(len(ids) + r.result.Refused)
 	for chunk := range slices.Chunk(ids, r.store.chunk) {
-		found, err := r.settle(ctx, len(chunk), `id = ANY($1)`, chunk)
+		q := &postgres.Conditions{}
+		q.Where("id = ANY(%s)", chunk)
+		found, err := r.settle(ctx, len(chunk), q)
 		if err != nil {
 			return err
 		}
@@ -150,9 +152,9 @@ func (r *redrive) named(ctx context.Context) error {
 // selected redrives the open letters of the filter, from the oldest on.
 func (r *redrive) selected(ctx context.Context) error {
 	r.Filter.Statuses = []Status{Open}
-	q := r.Filter.query()
-	count := `SELECT count(*) FROM dead_letters` + q.clause()
-	if err := r.store.cfg.Pool.QueryRow(ctx, count, q.args...).Scan(&r.result.Matched); err != nil {
+	q := r.Filter.conditions()
+	count := `SELECT count(*) FROM dead_letters` + q.Clause()
+	if err := r.store.cfg.Pool.QueryRow(ctx, count, q.Args()...).Scan(&r.result.Matched); err != nil {
 		return fmt.Errorf("count: %w", err)
 	}
 	most := r.Max
@@ -161,10 +163,10 @@ func (r *redrive) selected(ctx context.Context) error {
 	}
 	most = min(most, MaxRedrive)
 	for after := uuid.Nil; r.result.Redriven < most; {
-		q := r.Filter.query()
-		q.where("id > %s", after)
+		q := r.Filter.conditions()
+		q.Where("id > %s", after)
 		size := min(r.store.chunk, most-r.result.Redriven)
-		found, err := r.settle(ctx, size, q.conditions[0]+joined(q.conditions[1:]), q.args...)
+		found, err := r.settle(ctx, size, q)
 		if err != nil {
 			return err
 		}
@@ -176,17 +178,9 @@ func (r *redrive) selected(ctx context.Context) error {
 	return nil
 }
 
-func joined(conditions []string) string {
-	var out string
-	for _, c := range conditions {
-		out += " AND " + c
-	}
-	return out
-}
-
 // settle decides about one chunk of letters in one transaction and returns which
 // ones it found, by ascending id.
-func (r *redrive) settle(ctx context.Context, size int, condition string, args ...any) ([]uuid.UUID, error) {
+func (r *redrive) settle(ctx context.Context, size int, q *postgres.Conditions) ([]uuid.UUID, error) {
 	if r.store.between != nil {
 		if err := r.store.between(); err != nil {
 			return nil, err
@@ -197,7 +191,7 @@ func (r *redrive) settle(ctx context.Context, size int, condition string, args .
 	var sent int
 	err := postgres.InTx(ctx, r.store.cfg.Pool, func(ctx context.Context, tx pgx.Tx) error {
 		found, outcomes, sent = nil, nil, 0
-		letters, err := r.lock(ctx, tx, size, condition, args)
+		letters, err := r.lock(ctx, tx, size, q)
 		if err != nil {
 			return err
 		}
@@ -228,7 +222,7 @@ func (r *redrive) settle(ctx context.Context, size int, condition string, args .
 	return found, nil
 }
 
-func (r *redrive) lock(ctx context.Context, tx pgx.Tx, size int, condition string, args []any) ([]Letter, error) {
+func (r *redrive) lock(ctx context.Context, tx pgx.Tx, size int, q *postgres.Conditions) ([]Letter, error) {
 	lock := ""
 	if !r.DryRun {
 		lock = " FOR UPDATE"
@@ -236,8 +230,8 @@ func (r *redrive) lock(ctx context.Context, tx pgx.Tx, size int, condition strin
 			return nil, err
 		}
 	}
-	sql := wholeSQL + " WHERE " + condition + fmt.Sprintf(" ORDER BY id LIMIT %d", size) + lock
-	rows, err := tx.Query(ctx, sql, args...)
+	sql := wholeSQL + q.Clause() + fmt.Sprintf(" ORDER BY id LIMIT %d", size) + lock
+	rows, err := tx.Query(ctx, sql, q.Args()...)
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/millrace/millrace/internal/postgres"
 	"github.com/millrace/millrace/topics"
 )
 
@@ -149,24 +150,29 @@ func (n *nullTime) Scan(value any) error {
 
 // List returns the letters that the filter selects, the last failure first.
 // Paging is by key: letters that come meanwhile do not move those on later pages.
-// A token belongs to its filter; otherwise the error is ErrPageToken.
+// A token belongs to its filter; otherwise the error is
+// postgres.ErrPageToken.
 func (s *Store) List(ctx context.Context, f Filter, p Page) (List, error) {
 	size := p.Size
 	if size <= 0 {
 		size = pageSizeDefault
 	}
 	size = min(size, pageSizeMax)
-	q := f.query()
+	q := f.conditions()
 	if p.Token != "" {
-		at, id, err := parseToken(p.Token, f)
+		after, err := postgres.ParseToken(p.Token, f.identity())
 		if err != nil {
 			return List{}, err
 		}
-		q.where("(last_failed_at, id) < (%s, %s)", at, id)
+		id, err := uuid.Parse(after.ID)
+		if err != nil {
+			return List{}, fmt.Errorf("%w: malformed", postgres.ErrPageToken)
+		}
+		q.Where("(last_failed_at, id) < (%s, %s)", after.At, id)
 	}
-	sql := "SELECT " + listColumns + "\nFROM dead_letters" + q.clause() +
+	sql := "SELECT " + listColumns + "\nFROM dead_letters" + q.Clause() +
 		fmt.Sprintf("\nORDER BY last_failed_at DESC, id DESC\nLIMIT %d", size+1)
-	rows, err := s.cfg.Pool.Query(ctx, sql, q.args...)
+	rows, err := s.cfg.Pool.Query(ctx, sql, q.Args()...)
 	if err != nil {
 		return List{}, fmt.Errorf("list dead letters: %w", err)
 	}
@@ -181,7 +187,7 @@ func (s *Store) List(ctx context.Context, f Filter, p Page) (List, error) {
 	if len(letters) > size {
 		out.Letters = letters[:size]
 		last := letters[size-1]
-		out.NextToken = newToken(last.LastFailure, last.ID, f)
+		out.NextToken = postgres.Place{At: last.LastFailure, ID: last.ID.String()}.Token(f.identity())
 	}
 	return out, nil
 }
@@ -198,14 +204,14 @@ type Group struct {
 // Groups returns the letters that the filter selects by fingerprint, the largest
 // group first, at most limit.
 func (s *Store) Groups(ctx context.Context, f Filter, limit int) ([]Group, error) {
-	q := f.query()
+	q := f.conditions()
 	sql := `SELECT fingerprint, consumer, class, (array_agg(left(reason, 1024) ORDER BY last_failed_at DESC))[1], count(*),
   min(first_failed_at), max(last_failed_at)
-FROM dead_letters` + q.clause() + fmt.Sprintf(`
+FROM dead_letters` + q.Clause() + fmt.Sprintf(`
 GROUP BY fingerprint, consumer, class
 ORDER BY count(*) DESC, fingerprint, consumer
 LIMIT %d`, min(max(limit, 1), pageSizeMax))
-	rows, err := s.cfg.Pool.Query(ctx, sql, q.args...)
+	rows, err := s.cfg.Pool.Query(ctx, sql, q.Args()...)
 	if err != nil {
 		return nil, fmt.Errorf("group dead letters: %w", err)
 	}

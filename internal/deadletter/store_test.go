@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/millrace/millrace/internal/deadletter"
+	"github.com/millrace/millrace/internal/postgres"
 	"github.com/millrace/millrace/middleware"
 	"github.com/millrace/millrace/topics"
 )
@@ -130,9 +131,9 @@ func TestFiltersAndPages(t *testing.T) {
 	}
 	assert.Equal(t, []int64{10, 9, 8, 7, 5, 4, 3, 2, 1}, offsets)
 	_, err := b.store.List(t.Context(), deadletter.Filter{Consumer: "audit"}, page)
-	require.ErrorIs(t, err, deadletter.ErrPageToken, "of another filter")
+	require.ErrorIs(t, err, postgres.ErrPageToken, "of another filter")
 	_, err = b.store.List(t.Context(), deadletter.Filter{}, deadletter.Page{Token: "x"})
-	require.ErrorIs(t, err, deadletter.ErrPageToken)
+	require.ErrorIs(t, err, postgres.ErrPageToken)
 }
 
 func TestGroupsBringTogetherWhatFailedForTheSameReason(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/millrace/millrace/internal/deadletter"
+	"github.com/millrace/millrace/internal/postgres"
 	"github.com/millrace/millrace/topics"
 )
 
@@ -81,7 +82,7 @@ func TestBadQuestionsAboutDeadLetters(t *testing.T) {
 	}
 	requireProblem(t, b.do("GET", "/v1/dead-letters/unknown", "", as...), 404, "dead_letter_not_found")
 	requireProblem(t, b.do("GET", "/v1/dead-letters", "", "Authorization", "Bearer acme"), 403, "forbidden")
-	l.err = deadletter.ErrPageToken
+	l.err = postgres.ErrPageToken
 	requireProblem(t, b.do("GET", "/v1/dead-letters?page_token=x", "", as...), 400, "invalid_page_token")
 }
 

@@ -12,11 +12,11 @@ import (
 	"github.com/millrace/millrace/internal/execution"
 	"github.com/millrace/millrace/internal/execution/store"
 	"github.com/millrace/millrace/internal/outbox"
+	"github.com/millrace/millrace/internal/postgres"
 	"github.com/millrace/millrace/internal/server/problem"
 	"github.com/millrace/millrace/internal/server/sse"
 	"github.com/millrace/millrace/internal/server/strictjson"
 	"github.com/millrace/millrace/middleware"
-	"github.com/millrace/millrace/projections"
 )
 
 // mapping is one row of the table of errors.
@@ -43,12 +43,11 @@ func errorTable() []mapping {
 		{err: outbox.ErrNotBlocked, kind: problem.OutboxEventNotBlocked()},
 		{err: outbox.ErrUnboundedRepublish, kind: problem.ValidationFailed()},
 		{err: outbox.ErrTooManyEvents, kind: problem.ValidationFailed()},
-		{err: projections.ErrPageToken, kind: problem.InvalidPageToken()},
+		{err: postgres.ErrPageToken, kind: problem.InvalidPageToken()},
 		{err: deadletter.ErrNotFound, kind: problem.DeadLetterNotFound()},
 		{err: deadletter.ErrNotOpen, kind: problem.DeadLetterNotOpen()},
 		{err: deadletter.ErrReplayLimit, kind: problem.RedriveLimit()},
 		{err: deadletter.ErrTopicMissing, kind: problem.RedriveTopicMissing()},
-		{err: deadletter.ErrPageToken, kind: problem.InvalidPageToken()},
 		{err: errHistoryToken, kind: problem.InvalidPageToken()},
 		{err: sse.ErrCursor, kind: problem.InvalidCursor(),
 			detail: "send back the id of the last event as it was, to the same URL"},
