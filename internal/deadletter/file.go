@@ -62,10 +62,7 @@ func row(l *middleware.Letter) ([]any, error) {
 		return nil, fmt.Errorf("make a dead letter's id: %w", err)
 	}
 	r := l.Original
-	keys, values := make([][]byte, len(r.Headers)), make([][]byte, len(r.Headers))
-	for i, h := range r.Headers {
-		keys[i], values[i] = []byte(h.Key), h.Value
-	}
+	keys, values := headerColumns(r.Headers)
 	var recordTime *time.Time
 	if !r.Timestamp.IsZero() {
 		at := storable(r.Timestamp)

@@ -123,9 +123,9 @@ type redrive struct {
 func (r *redrive) named(ctx context.Context) error {
 	var ids []uuid.UUID
 	for _, text := range r.IDs {
-		id, err := uuid.Parse(text)
+		id, err := parseID(text)
 		if err != nil {
-			r.result.note(text, fmt.Errorf("dead letter %q: %w", text, ErrNotFound))
+			r.result.note(text, err)
 			continue
 		}
 		ids = append(ids, id)
@@ -235,7 +235,11 @@ func (r *redrive) lock(ctx context.Context, tx pgx.Tx, size int, q *postgres.Con
 	if err != nil {
 		return nil, err
 	}
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (Letter, error) { return scanWhole(row) })
+	letters, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (Letter, error) { return scanWhole(row) })
+	if err != nil {
+		return nil, err
+	}
+	return letters, loadCurrent(ctx, tx, letters)
 }
 
 // judge says why a letter cannot be redriven.
@@ -284,12 +288,12 @@ func (r *redrive) send(ctx context.Context, tx pgx.Tx, letters []Letter) error {
 	return audit(ctx, tx, ids, Action{Actor: r.Actor, Action: "redrive", Reason: r.Reason, Forced: r.Force})
 }
 
-// again returns the original record with the headers of a redrive, which replace
-// those of an earlier one.
+// again returns the letter's record, as it came or as it was edited, with the
+// headers of a redrive, which replace those of an earlier one.
 func (l Letter) again() topics.Record {
 	ours := []string{middleware.HeaderTarget, middleware.HeaderReplayCount, middleware.HeaderRedriveOf}
-	headers := make([]topics.Header, 0, len(l.Record.Headers)+len(ours))
-	for _, h := range l.Record.Headers {
+	headers := make([]topics.Header, 0, len(l.Current.Headers)+len(ours))
+	for _, h := range l.Current.Headers {
 		if !slices.Contains(ours, h.Key) {
 			headers = append(headers, h)
 		}
@@ -298,7 +302,7 @@ func (l Letter) again() topics.Record {
 		topics.Header{Key: middleware.HeaderTarget, Value: []byte(l.Consumer)},
 		topics.Header{Key: middleware.HeaderReplayCount, Value: []byte(strconv.Itoa(l.ReplayCount + 1))},
 		topics.Header{Key: middleware.HeaderRedriveOf, Value: []byte(l.ID.String())})
-	return topics.Record{Topic: l.Record.Topic, Key: l.Record.Key, Value: l.Record.Value, Headers: headers}
+	return topics.Record{Topic: l.Record.Topic, Key: l.Current.Key, Value: l.Current.Value, Headers: headers}
 }
 
 func audit(ctx context.Context, tx pgx.Tx, ids []uuid.UUID, a Action) error {
@@ -311,7 +315,7 @@ func audit(ctx context.Context, tx pgx.Tx, ids []uuid.UUID, a Action) error {
 }
 
 // errNoReason cannot reach a caller of the API, which checks before.
-var errNoReason = errors.New("discard dead letter: a reason is required")
+var errNoReason = errors.New("change dead letter: a reason is required")
 
 // Discard marks an OPEN letter as not needed, for the reason given. The error is
 // ErrNotFound or ErrNotOpen where that is the matter.
@@ -319,17 +323,17 @@ func (s *Store) Discard(ctx context.Context, id, actor, reason string) error {
 	if reason == "" {
 		return errNoReason
 	}
-	parsed, err := uuid.Parse(id)
+	parsed, err := parseID(id)
 	if err != nil {
-		return fmt.Errorf("dead letter %q: %w", id, ErrNotFound)
+		return err
 	}
 	return postgres.InTx(ctx, s.cfg.Pool, func(ctx context.Context, tx pgx.Tx) error {
 		l, err := getIn(ctx, tx, parsed, "FOR UPDATE")
 		if err != nil {
 			return err
 		}
-		if l.Status != Open {
-			return fmt.Errorf("dead letter %s is %s: %w", id, l.Status, ErrNotOpen)
+		if err := l.mustBeOpen(); err != nil {
+			return err
 		}
 		if _, err := tx.Exec(ctx, `UPDATE dead_letters SET status = 'DISCARDED' WHERE id = $1`, parsed); err != nil {
 			return fmt.Errorf("discard dead letter %s: %w", id, err)

@@ -82,6 +82,13 @@ type Letter struct {
 	ReplayCount int
 	// RedriveOf is the letter whose redrive failed and led to this one, or nil.
 	RedriveOf *uuid.UUID
+	// Edits is how often the record was edited.
+	Edits int
+	// Current is the record that a redrive sends: the original, or that of the last
+	// edit. Not in lists.
+	Current topics.Record
+	// EditLog has the edits from the first on. Not in lists.
+	EditLog []Edited
 	// Actions is what people did with it. Not in lists.
 	Actions []Action
 }
@@ -91,7 +98,7 @@ type Action struct {
 	At time.Time
 	// Actor is the name of the principal.
 	Actor string
-	// Action is "redrive" or "discard".
+	// Action is "redrive", "edit" or "discard".
 	Action string
 	Reason string
 	// Forced says that a limit was overridden.
@@ -120,7 +127,7 @@ const (
 
 const listColumns = `id, status, consumer, consumer_group, topic, topic_id, partition, "offset", record_time, key,
   coalesce(event_type, ''), coalesce(source, ''), coalesce(event_id, ''), replay_session, class, reason, error,
-  error_type, cause_type, attempts, first_failed_at, last_failed_at, fingerprint, replay_count, redrive_of`
+  error_type, cause_type, attempts, first_failed_at, last_failed_at, fingerprint, replay_count, redrive_of, edits`
 
 // fields are where listColumns go.
 func (l *Letter) fields() []any {
@@ -128,7 +135,7 @@ func (l *Letter) fields() []any {
 	return []any{
 		&l.ID, &l.Status, &l.Consumer, &l.Group, &r.Topic, (*uuid.UUID)(&r.TopicID), &r.Partition, &r.Offset, &nullTime{&r.Timestamp}, &r.Key,
 		&l.EventType, &l.Source, &l.EventID, &l.ReplaySession, &l.Class, &l.Reason, &l.Error,
-		&l.ErrorType, &l.CauseType, &l.Attempts, &l.FirstFailure, &l.LastFailure, &l.Fingerprint, &l.ReplayCount, &l.RedriveOf,
+		&l.ErrorType, &l.CauseType, &l.Attempts, &l.FirstFailure, &l.LastFailure, &l.Fingerprint, &l.ReplayCount, &l.RedriveOf, &l.Edits,
 	}
 }
 
@@ -225,12 +232,15 @@ LIMIT %d`, min(max(limit, 1), pageSizeMax))
 // Get returns one letter with its record and what was done with it, or
 // ErrNotFound.
 func (s *Store) Get(ctx context.Context, id string) (Letter, error) {
-	parsed, err := uuid.Parse(id)
+	parsed, err := parseID(id)
 	if err != nil {
-		return Letter{}, fmt.Errorf("dead letter %q: %w", id, ErrNotFound)
+		return Letter{}, err
 	}
 	l, err := getIn(ctx, s.cfg.Pool, parsed, "")
 	if err != nil {
+		return Letter{}, err
+	}
+	if err := loadEdits(ctx, s.cfg.Pool, &l); err != nil {
 		return Letter{}, err
 	}
 	rows, err := s.cfg.Pool.Query(ctx,
@@ -247,6 +257,24 @@ func (s *Store) Get(ctx context.Context, id string) (Letter, error) {
 // querier is a pool or a transaction.
 type querier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
+
+// parseID reads the id of a letter. What is none is the id of no letter.
+func parseID(text string) (uuid.UUID, error) {
+	id, err := uuid.Parse(text)
+	if err != nil {
+		return uuid.Nil, fmt.Errorf("dead letter %q: %w", text, ErrNotFound)
+	}
+	return id, nil
+}
+
+// mustBeOpen says why nothing can be done about a letter.
+func (l Letter) mustBeOpen() error {
+	if l.Status != Open {
+		return fmt.Errorf("dead letter %s is %s: %w", l.ID, l.Status, ErrNotOpen)
+	}
+	return nil
 }
 
 func getIn(ctx context.Context, db querier, id uuid.UUID, lock string) (Letter, error) {
@@ -269,11 +297,9 @@ func scanWhole(row pgx.Row) (Letter, error) {
 	if err := row.Scan(append(l.fields(), &l.Record.Value, &keys, &values)...); err != nil {
 		return Letter{}, err
 	}
-	if len(keys) != len(values) {
-		return Letter{}, fmt.Errorf("dead letter %s: %d names for %d values of headers", l.ID, len(keys), len(values))
-	}
-	for i, key := range keys {
-		l.Record.Headers = append(l.Record.Headers, topics.Header{Key: string(key), Value: values[i]})
+	var err error
+	if l.Record.Headers, err = headersOf(keys, values); err != nil {
+		return Letter{}, fmt.Errorf("dead letter %s: %w", l.ID, err)
 	}
 	return l, nil
 }
