@@ -36,7 +36,7 @@ import (
 )
 
 // apiModule serves the REST API with its live streams.
-var apiModule = fx.Module("api", fx.Provide(newHub, newStreams, newDeadLetters, newAPI))
+var apiModule = fx.Module("api", fx.Provide(newHub, newStreams, newAPI))
 
 // addresses are where the servers of this process ended up listening.
 type addresses struct{ api, admin string }
@@ -66,7 +66,8 @@ func newDeadLetters(
 ) *deadletter.Store {
 	return deadletter.New(deadletter.Config{
 		Pool: c.pool, Naming: cfg.TopicNaming(), Registerer: reg,
-		Wake: func() { signals.Wake(outbox.WakeName) },
+		Wake:       func() { signals.Wake(outbox.WakeName) },
+		WakeKeeper: func() { signals.Wake(deadletter.KeeperWakeName) },
 		TopicNames: func(ctx context.Context) ([]string, error) {
 			found, err := c.admin.ListTopics(ctx)
 			names := make([]string, len(found))

@@ -33,7 +33,7 @@ import (
 
 var (
 	relayModule       = fx.Module("relay", fx.Provide(newRelay))
-	maintenanceModule = fx.Module("maintenance", fx.Provide(newSweeper, deadletter.NewGauge),
+	maintenanceModule = fx.Module("maintenance", fx.Provide(newSweeper, deadletter.NewGauge, newKeeper),
 		asConsumer(newRecorderConsumer), asConsumer(letterfiler.New))
 	coordinatorModule = fx.Module("coordinator", fx.Provide(newAdmitter), asConsumer(newCoordinatorConsumer))
 	workerModule      = fx.Module("worker", fx.Provide(newExecutors, newWorker), asConsumer((*worker.Worker).Consumer))
@@ -56,9 +56,20 @@ func newSweeper(st *store.Store, log *slog.Logger, reg prometheus.Registerer) *c
 	return coordinator.NewSweeper(st, 0, log, reg)
 }
 
-func runMaintenance(l *loops, s *coordinator.Sweeper, g *deadletter.Gauge) {
+func newKeeper(
+	lc fx.Lifecycle, cfg configs.Config, letters *deadletter.Store, leases *lease.Manager, signals *postgres.Signals, log *slog.Logger,
+) *deadletter.Keeper {
+	wakes, stop := signals.Subscribe(deadletter.KeeperWakeName)
+	lc.Append(fx.StopHook(stop))
+	return deadletter.NewKeeper(letters, leases, deadletter.KeeperConfig{
+		Wakes: wakes, Retention: deadletter.Retention{Settled: cfg.Retention.DeadLetters, Archived: cfg.Retention.DeadLetterArchive},
+	}, log)
+}
+
+func runMaintenance(l *loops, s *coordinator.Sweeper, g *deadletter.Gauge, k *deadletter.Keeper) {
 	l.run("sweeper", s.Run)
 	l.run("dead letter gauge", g.Run)
+	l.run("dead letter keeper", k.Run)
 }
 
 func newRecorderConsumer() pipeline.Consumer { return recorder.New() }

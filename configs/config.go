@@ -30,6 +30,7 @@ type Config struct {
 	Coordinator Coordinator                 `key:"coordinator" doc:"What decides when an execution may run."`
 	Worker      Worker                      `key:"worker" doc:"What runs executions."`
 	Relay       Relay                       `key:"relay" doc:"What publishes the outbox to Kafka."`
+	Retention   Retention                   `key:"retention" doc:"How long things are kept in PostgreSQL."`
 	Log         Log                         `key:"log" doc:"The log, written to stderr."`
 }
 
@@ -153,6 +154,12 @@ type Worker struct {
 type Relay struct {
 	BatchSize   int           `key:"batch_size" doc:"The most rows that are published at once."`
 	PollCeiling time.Duration `key:"poll_ceiling" doc:"The longest wait between two looks at the outbox when nothing wakes the relay."`
+}
+
+// Retention says how long things are kept in PostgreSQL.
+type Retention struct {
+	DeadLetters       time.Duration `key:"dead_letters" doc:"After how long dead letters are archived that were redriven, resolved or discarded and that nobody has touched since. Open ones stay."`
+	DeadLetterArchive time.Duration `key:"dead_letter_archive" doc:"After how long archived dead letters are removed. The audit of what was done with them stays."`
 }
 
 // Log configures the log.

@@ -52,6 +52,13 @@ type Item struct {
 // Live reports whether the handler still has to act on the record.
 func (i *Item) Live() bool { return i.Outcome == Open && i.Letter == nil }
 
+// RedriveOf returns what the record says of the dead letter whose redrive brought
+// it, or an empty text.
+func (i *Item) RedriveOf() string {
+	id, _ := i.Record.Header(HeaderRedriveOf)
+	return string(id)
+}
+
 // Envelope returns the record's CloudEvent, decoded once. The error is a
 // message fault.
 func (i *Item) Envelope() (topics.Envelope, error) {

@@ -70,6 +70,9 @@ type Entry struct {
 	// Letter, if set, is filed as a dead letter; nothing is applied, and no inbox
 	// row written.
 	Letter *middleware.Letter
+	// RedriveOf names the dead letter whose redrive brought the record, or is empty.
+	// Once the record is processed the letter is resolved.
+	RedriveOf string
 }
 
 // Identity is what makes an event the same event for a consumer, wherever it
@@ -86,6 +89,13 @@ const (
 	Fresh    Verdict = iota // settled by this transaction
 	Repeated                // settled before
 )
+
+// Resolver is a Store that can be told of dead letters whose redriven records an On
+// consumer has processed. Those of the others are told by Entry.RedriveOf.
+type Resolver interface {
+	// Resolve marks the letters, by their ids, as resolved.
+	Resolve(ctx context.Context, consumer string, letters []string) error
+}
 
 // StoreTx is a transaction of the store as the runtime sees it. If it has a
 // method PgxTx() (pgx.Tx, bool), the function of that name uses it.

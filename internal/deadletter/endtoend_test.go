@@ -179,7 +179,7 @@ func (p *plant) redrive(t *testing.T, force bool, letters ...deadletter.Letter) 
 	for i, l := range letters {
 		ids[i] = l.ID.String()
 	}
-	result, err := p.store.Redrive(t.Context(), deadletter.Redrive{IDs: ids, Force: force, Actor: "ada"})
+	result, err := p.store.Redrive(t.Context(), deadletter.Redrive{IDs: ids, Terms: deadletter.Terms{Force: force, Actor: "ada"}})
 	require.NoError(t, err)
 	require.Equal(t, len(ids), result.Redriven, result.Outcomes)
 }
@@ -213,6 +213,11 @@ func TestEndToEnd(t *testing.T) {
 	p.awaitTaken(t, "each", "a")
 	p.awaitTaken(t, "tx", "a")
 
+	// With what is processed all are resolved that led to it, in the transaction of
+	// the effect or right after the call.
+	resolved := deadletter.Filter{Statuses: []deadletter.Status{deadletter.Resolved}}
+	p.awaitLetters(t, 4, resolved)
+
 	// A second redrive is a repetition for the one with an inbox, and another call of
 	// the one without.
 	p.redrive(t, true, open...)
@@ -220,6 +225,7 @@ func TestEndToEnd(t *testing.T) {
 	p.publish(t, markRecord(t, "end"))
 	p.awaitTaken(t, "each", "a", "a", "end")
 	p.awaitTaken(t, "tx", "a", "end")
+	p.awaitLetters(t, 4, resolved)
 	var effects int
 	require.NoError(t, p.pool.QueryRow(t.Context(), `SELECT count(*) FROM effects WHERE id = 'a'`).Scan(&effects))
 	assert.Equal(t, 1, effects)
@@ -236,6 +242,25 @@ func TestEndToEnd(t *testing.T) {
 		assert.Equal(t, original.Headers, r.Headers[:len(original.Headers)])
 		assert.Len(t, r.Headers, len(original.Headers)+3)
 	}
+}
+
+// What was processed is processed once more by a consumer with an inbox if it comes
+// under a new id.
+func TestANewIDMakesAConsumerActAgain(t *testing.T) {
+	t.Parallel()
+	p := newPlant(t)
+	p.setBroken("tx")
+	p.publish(t, markRecord(t, "a"))
+	l := p.awaitLetters(t, 1, deadletter.Filter{})[0]
+	p.setBroken()
+	p.redrive(t, false, l)
+	p.awaitTaken(t, "tx", "a")
+	p.redrive(t, true, l)
+	result, err := p.store.Redrive(t.Context(), deadletter.Redrive{
+		IDs: []string{l.ID.String()}, Terms: deadletter.Terms{Force: true, NewID: true, Actor: "ada"}})
+	require.NoError(t, err)
+	require.Equal(t, 1, result.Redriven)
+	p.awaitTaken(t, "tx", "a", "a")
 }
 
 // awaitFiled waits until the filing consumer has read n records.

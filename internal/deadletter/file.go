@@ -21,7 +21,7 @@ type Batcher interface {
 // The same failure that is filed twice (by the consumer and from the topic, or
 // from a topic in which it lies twice) changes nothing. A record that failed
 // again at its place, after somebody moved the position back or a crash before the
-// commit to Kafka, reopens its letter.
+// commit to Kafka, reopens its letter, also one that was archived or deleted.
 const fileSQL = `
 INSERT INTO dead_letters AS d (id, consumer, consumer_group, topic, topic_id, partition, "offset", record_time,
     key, value, header_keys, header_values, event_type, source, event_id, replay_session,
@@ -30,7 +30,8 @@ INSERT INTO dead_letters AS d (id, consumer, consumer_group, topic, topic_id, pa
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, nullif($13, ''), nullif($14, ''), nullif($15, ''), $16,
     $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27)
 ON CONFLICT (consumer, topic_id, partition, "offset") DO UPDATE SET
-    status = 'OPEN', class = excluded.class, reason = excluded.reason, error = excluded.error,
+    status = 'OPEN', archived_at = NULL, key = excluded.key, value = excluded.value,
+    header_keys = excluded.header_keys, header_values = excluded.header_values, class = excluded.class, reason = excluded.reason, error = excluded.error,
     error_type = excluded.error_type, cause_type = excluded.cause_type, fingerprint = excluded.fingerprint,
     attempts = d.attempts + excluded.attempts, last_failed_at = excluded.last_failed_at
 WHERE excluded.last_failed_at > d.last_failed_at`

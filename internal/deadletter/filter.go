@@ -15,32 +15,39 @@ const (
 	// Open: nobody has decided about it.
 	Open Status = "OPEN"
 	// Redriven: the record was given to its consumer again. If that fails too, there
-	// is another letter; if it succeeds, nobody tells.
+	// is another letter.
 	Redriven Status = "REDRIVEN"
-	// Resolved: what the record was to bring about was brought about otherwise. It is
-	// set by hand, in SQL.
+	// Resolved: the consumer has processed the redriven record, or the record of a
+	// letter that this one led to.
 	Resolved Status = "RESOLVED"
 	// Discarded: somebody decided that the record is not needed.
 	Discarded Status = "DISCARDED"
+	// Deleted: the record was destroyed. Such letters are archived.
+	Deleted Status = "DELETED"
 )
 
 // Statuses returns all statuses. The caller may change the slice.
-func Statuses() []Status { return []Status{Open, Redriven, Resolved, Discarded} }
+func Statuses() []Status { return []Status{Open, Redriven, Resolved, Discarded, Deleted} }
 
 // Valid reports whether s is one of Statuses.
 func (s Status) Valid() bool { return slices.Contains(Statuses(), s) }
 
 // Filter selects letters. Fields that are empty select all.
 type Filter struct {
-	Statuses []Status
+	Statuses []Status `json:"statuses,omitempty"`
 	// Topic is the name at the broker of the topic that the record lay in.
-	Topic, Consumer, EventType string
+	Topic     string `json:"topic,omitempty"`
+	Consumer  string `json:"consumer,omitempty"`
+	EventType string `json:"event_type,omitempty"`
 	// Class is "message" or "handler".
-	Class, Fingerprint string
+	Class       string `json:"class,omitempty"`
+	Fingerprint string `json:"fingerprint,omitempty"`
 	// Key is that of the record. Nil selects all.
-	Key []byte
+	Key []byte `json:"key,omitempty"`
 	// FailedAfter and FailedBefore bound the last failure, both exclusive.
-	FailedAfter, FailedBefore time.Time
+	FailedAfter  time.Time `json:"failed_after,omitzero"`
+	FailedBefore time.Time `json:"failed_before,omitzero"`
+	Archived     Archived  `json:"archived,omitempty"`
 }
 
 func (f Filter) conditions() *postgres.Conditions {
@@ -65,6 +72,13 @@ func (f Filter) conditions() *postgres.Conditions {
 	}
 	if !f.FailedBefore.IsZero() {
 		q.Where("last_failed_at < %s", f.FailedBefore)
+	}
+	switch f.Archived {
+	case NotArchived:
+		q.Where("archived_at IS NULL")
+	case OnlyArchived:
+		q.Where("archived_at IS NOT NULL")
+	case AnyArchived:
 	}
 	return q
 }

@@ -21,6 +21,10 @@ var (
 	ErrNotOpen      = errors.New("the dead letter is not open")
 	ErrReplayLimit  = errors.New("the dead letter was redriven too often")
 	ErrTopicMissing = errors.New("the topic of the dead letter does not exist")
+	// ErrNoEvent: a record without an event has no id that could be replaced.
+	ErrNoEvent = errors.New("the record of the dead letter is no event")
+	// ErrNewIDNeedsForce: a new id makes consumers act twice on what they did once.
+	ErrNewIDNeedsForce = errors.New("a redrive under new event ids must be forced")
 )
 
 // Config is what a Store works with.
@@ -31,8 +35,8 @@ type Config struct {
 	// TopicNames returns the names of all topics that the broker has. It is asked
 	// before a redrive, outside of any transaction.
 	TopicNames func(ctx context.Context) ([]string, error)
-	// Wake wakes the relay. Nil does without.
-	Wake func()
+	// Wake wakes the relay, and WakeKeeper the Keeper. Nil does without.
+	Wake, WakeKeeper func()
 	// Registerer takes the metrics. Nil keeps none.
 	Registerer prometheus.Registerer
 }
@@ -42,6 +46,7 @@ type Config struct {
 type Store struct {
 	cfg      Config
 	redriven prometheus.Counter
+	refused  prometheus.Counter
 	// chunk is how many letters one transaction redrives. Tests make it smaller.
 	chunk int
 	// between, in tests, is called between chunks.
@@ -53,11 +58,16 @@ func New(cfg Config) *Store {
 	if cfg.Wake == nil {
 		cfg.Wake = func() {}
 	}
+	if cfg.WakeKeeper == nil {
+		cfg.WakeKeeper = func() {}
+	}
 	s := &Store{cfg: cfg, chunk: redriveChunk, redriven: prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "millrace_dead_letters_redriven_total", Help: "Dead letters that were redriven by this process.",
+	}), refused: prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "millrace_dead_letters_refused_total", Help: "Dead letters that this process was asked to redrive and did not.",
 	})}
 	if cfg.Registerer != nil {
-		cfg.Registerer.MustRegister(s.redriven)
+		cfg.Registerer.MustRegister(s.redriven, s.refused)
 	}
 	return s
 }
@@ -82,6 +92,8 @@ type Letter struct {
 	ReplayCount int
 	// RedriveOf is the letter whose redrive failed and led to this one, or nil.
 	RedriveOf *uuid.UUID
+	// ArchivedAt is when it was put out of sight; zero while it is not.
+	ArchivedAt time.Time
 	// Edits is how often the record was edited.
 	Edits int
 	// Current is the record that a redrive sends: the original, or that of the last
@@ -98,11 +110,16 @@ type Action struct {
 	At time.Time
 	// Actor is the name of the principal.
 	Actor string
-	// Action is "redrive", "edit" or "discard".
+	// Action is one of redrive, edit, discard, resolve, archive, restore, delete and
+	// remove; of a redrive of many start, pause, resume and cancel.
 	Action string
 	Reason string
 	// Forced says that a limit was overridden.
 	Forced bool
+	// Detail says more, such as the new id of an event.
+	Detail string
+	// RedriveID is the redrive of many that it was part of, or nil.
+	RedriveID *uuid.UUID
 }
 
 // Page says which part of a list.
@@ -127,7 +144,7 @@ const (
 
 const listColumns = `id, status, consumer, consumer_group, topic, topic_id, partition, "offset", record_time, key,
   coalesce(event_type, ''), coalesce(source, ''), coalesce(event_id, ''), replay_session, class, reason, error,
-  error_type, cause_type, attempts, first_failed_at, last_failed_at, fingerprint, replay_count, redrive_of, edits`
+  error_type, cause_type, attempts, first_failed_at, last_failed_at, fingerprint, replay_count, redrive_of, edits, archived_at`
 
 // fields are where listColumns go.
 func (l *Letter) fields() []any {
@@ -135,7 +152,7 @@ func (l *Letter) fields() []any {
 	return []any{
 		&l.ID, &l.Status, &l.Consumer, &l.Group, &r.Topic, (*uuid.UUID)(&r.TopicID), &r.Partition, &r.Offset, &nullTime{&r.Timestamp}, &r.Key,
 		&l.EventType, &l.Source, &l.EventID, &l.ReplaySession, &l.Class, &l.Reason, &l.Error,
-		&l.ErrorType, &l.CauseType, &l.Attempts, &l.FirstFailure, &l.LastFailure, &l.Fingerprint, &l.ReplayCount, &l.RedriveOf, &l.Edits,
+		&l.ErrorType, &l.CauseType, &l.Attempts, &l.FirstFailure, &l.LastFailure, &l.Fingerprint, &l.ReplayCount, &l.RedriveOf, &l.Edits, &nullTime{&l.ArchivedAt},
 	}
 }
 
@@ -160,22 +177,14 @@ func (n *nullTime) Scan(value any) error {
 // A token belongs to its filter; otherwise the error is
 // postgres.ErrPageToken.
 func (s *Store) List(ctx context.Context, f Filter, p Page) (List, error) {
-	size := p.Size
-	if size <= 0 {
-		size = pageSizeDefault
-	}
-	size = min(size, pageSizeMax)
+	size := p.size()
 	q := f.conditions()
 	if p.Token != "" {
-		after, err := postgres.ParseToken(p.Token, f.identity())
+		at, id, err := p.after(f.identity())
 		if err != nil {
 			return List{}, err
 		}
-		id, err := uuid.Parse(after.ID)
-		if err != nil {
-			return List{}, fmt.Errorf("%w: malformed", postgres.ErrPageToken)
-		}
-		q.Where("(last_failed_at, id) < (%s, %s)", after.At, id)
+		q.Where("(last_failed_at, id) < (%s, %s)", at, id)
 	}
 	sql := "SELECT " + listColumns + "\nFROM dead_letters" + q.Clause() +
 		fmt.Sprintf("\nORDER BY last_failed_at DESC, id DESC\nLIMIT %d", size+1)
@@ -244,7 +253,7 @@ func (s *Store) Get(ctx context.Context, id string) (Letter, error) {
 		return Letter{}, err
 	}
 	rows, err := s.cfg.Pool.Query(ctx,
-		`SELECT at, actor, action, reason, forced FROM dead_letter_actions WHERE dead_letter_id = $1 ORDER BY id`, parsed)
+		`SELECT at, actor, action, reason, forced, detail, redrive_id FROM dead_letter_actions WHERE dead_letter_id = $1 ORDER BY id`, parsed)
 	if err == nil {
 		l.Actions, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Action])
 	}
@@ -269,8 +278,22 @@ func parseID(text string) (uuid.UUID, error) {
 	return id, nil
 }
 
+// mustBeAtHand refuses letters that are archived or deleted.
+func (l Letter) mustBeAtHand() error {
+	switch {
+	case l.Status == Deleted:
+		return fmt.Errorf("dead letter %s: %w", l.ID, ErrDeleted)
+	case !l.ArchivedAt.IsZero():
+		return fmt.Errorf("dead letter %s: %w: restore it first", l.ID, ErrArchived)
+	}
+	return nil
+}
+
 // mustBeOpen says why nothing can be done about a letter.
 func (l Letter) mustBeOpen() error {
+	if err := l.mustBeAtHand(); err != nil {
+		return err
+	}
 	if l.Status != Open {
 		return fmt.Errorf("dead letter %s is %s: %w", l.ID, l.Status, ErrNotOpen)
 	}
@@ -304,15 +327,21 @@ func scanWhole(row pgx.Row) (Letter, error) {
 	return l, nil
 }
 
-// Stats returns how many letters there are in each status.
+// Stats returns how many letters there are in each status; those that are archived
+// count as archivedStatus.
 func (s *Store) Stats(ctx context.Context) (map[Status]int64, error) { return stats(ctx, s.cfg.Pool) }
+
+// archivedStatus stands in figures for letters that are archived, whatever their
+// status.
+const archivedStatus Status = "ARCHIVED"
 
 func stats(ctx context.Context, pool *pgxpool.Pool) (map[Status]int64, error) {
 	counts := make(map[Status]int64, len(Statuses()))
-	for _, status := range Statuses() {
+	for _, status := range []Status{Open, Redriven, Resolved, Discarded, archivedStatus} {
 		counts[status] = 0
 	}
-	rows, err := pool.Query(ctx, `SELECT status, count(*) FROM dead_letters GROUP BY status`)
+	rows, err := pool.Query(ctx, `
+		SELECT CASE WHEN archived_at IS NULL THEN status ELSE 'ARCHIVED' END, count(*) FROM dead_letters GROUP BY 1`)
 	if err != nil {
 		return nil, fmt.Errorf("count dead letters: %w", err)
 	}

@@ -6,7 +6,7 @@ ALTER TABLE dead_letters ADD COLUMN edits integer NOT NULL DEFAULT 0;
 -- dead_letter_edits holds the record of a dead letter after each edit. The letter
 -- itself keeps the original, so what an edit changed is told by the one before.
 CREATE TABLE dead_letter_edits (
-    dead_letter_id uuid        NOT NULL REFERENCES dead_letters ON DELETE CASCADE,
+    dead_letter_id uuid        NOT NULL,
     number         integer     NOT NULL, -- from 1
     at             timestamptz NOT NULL DEFAULT now(),
     actor          text        NOT NULL,
