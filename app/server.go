@@ -9,8 +9,10 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
@@ -65,7 +67,7 @@ func newDeadLetters(
 	cfg configs.Config, c *connections, signals *postgres.Signals, reg prometheus.Registerer,
 ) *deadletter.Store {
 	return deadletter.New(deadletter.Config{
-		Pool: c.pool, Naming: cfg.TopicNaming(), Registerer: reg,
+		Pool: c.pool, Naming: cfg.TopicNaming(), Registerer: reg, Policies: retryPolicies(cfg),
 		Wake:       func() { signals.Wake(outbox.WakeName) },
 		WakeKeeper: func() { signals.Wake(deadletter.KeeperWakeName) },
 		TopicNames: func(ctx context.Context) ([]string, error) {
@@ -77,6 +79,18 @@ func newDeadLetters(
 			return names, err
 		},
 	})
+}
+
+func retryPolicies(cfg configs.Config) deadletter.Policies {
+	var policies deadletter.Policies
+	for _, name := range slices.Sorted(maps.Keys(cfg.DeadLetters.Retry)) {
+		r := cfg.DeadLetters.Retry[name]
+		policies = append(policies, deadletter.Policy{
+			Name: name, Topic: r.Topic, Consumer: r.Consumer, EventType: r.Type, Class: r.Class,
+			From: r.From, Max: r.Max, Attempts: r.Attempts, HoldAbove: r.HoldAbove,
+		})
+	}
+	return policies
 }
 
 func newAPI(

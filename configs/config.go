@@ -30,6 +30,7 @@ type Config struct {
 	Coordinator Coordinator                 `key:"coordinator" doc:"What decides when an execution may run."`
 	Worker      Worker                      `key:"worker" doc:"What runs executions."`
 	Relay       Relay                       `key:"relay" doc:"What publishes the outbox to Kafka."`
+	DeadLetters DeadLetters                 `key:"dead_letters" doc:"What is done with records that consumers gave up on."`
 	Retention   Retention                   `key:"retention" doc:"How long things are kept in PostgreSQL."`
 	Log         Log                         `key:"log" doc:"The log, written to stderr."`
 }
@@ -154,6 +155,12 @@ type Worker struct {
 type Relay struct {
 	BatchSize   int           `key:"batch_size" doc:"The most rows that are published at once."`
 	PollCeiling time.Duration `key:"poll_ceiling" doc:"The longest wait between two looks at the outbox when nothing wakes the relay."`
+}
+
+// DeadLetters configures what is done with dead letters.
+type DeadLetters struct {
+	Topics []string             `key:"topics" unset:"none" doc:"Further dead-letter topics, by their names at the broker, whose letters are filed. Those of consumers in the same process need not be named."`
+	Retry  map[string]RetryRule `key:"retry" unset:"nothing is redriven by itself" doc:"Which dead letters are redriven by themselves, by name: 'class=handler consumer=billing from=1m max=1h attempts=3 hold_above=100'. The first rule by name that matches a letter counts."`
 }
 
 // Retention says how long things are kept in PostgreSQL.

@@ -74,6 +74,7 @@ func Default() Config {
 		Coordinator: defaultCoordinator(),
 		Worker:      defaultWorker(),
 		Relay:       Relay{BatchSize: 500, PollCeiling: 100 * time.Millisecond},
+		DeadLetters: DeadLetters{Retry: map[string]RetryRule{}},
 		Retention:   Retention{DeadLetters: 30 * topics.Day, DeadLetterArchive: 90 * topics.Day},
 		Log:         Log{Level: "info", Format: "text"},
 	}

@@ -41,6 +41,7 @@ func (c *Config) validate(origins Origins) error {
 	v.topics()
 	v.coordinator()
 	v.worker()
+	v.deadLetters()
 	return v.found.err()
 }
 

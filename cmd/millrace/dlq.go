@@ -177,6 +177,12 @@ func (c *cli) letterListing(items []client.DeadLetter, single bool) listing[clie
 			{title: "AGE", cell: func(l client.DeadLetter) string { return age(now, l.LastFailedAt) }},
 			{title: "REASON", cell: func(l client.DeadLetter) string { return shorten(l.Reason, wide) }},
 			{title: "KEY", wide: true, cell: func(l client.DeadLetter) string { return bytesText(l.Key) }},
+			{title: "NEXT TRY", wide: true, cell: func(l client.DeadLetter) string {
+				if l.NextRetry == nil {
+					return "-"
+				}
+				return l.NextRetry.At.UTC().Format(time.RFC3339)
+			}},
 			{title: "TYPE", wide: true, cell: func(l client.DeadLetter) string { return dash(l.EventType) }},
 			{title: "FINGERPRINT", wide: true, cell: func(l client.DeadLetter) string { return l.Fingerprint }},
 		},

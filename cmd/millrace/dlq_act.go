@@ -65,6 +65,13 @@ func (c *cli) describeLetter(w io.Writer, l client.DeadLetter) error {
 	line("Last failure", c.timeText(&l.LastFailedAt))
 	line("Redrives", fmt.Sprint(l.ReplayCount))
 	line("Redrive of", l.RedriveOf)
+	if n := l.NextRetry; n != nil {
+		text := c.timeText(&n.At) + " by policy " + n.Policy
+		if n.Held {
+			text += ", held while the group is so large"
+		}
+		line("Next try", text)
+	}
 	line("Archived", c.timeText(l.ArchivedAt))
 	for _, a := range l.Actions {
 		line("Action", c.actionText(a))

@@ -40,6 +40,12 @@ type DeadLetter struct {
 	ReplayCount   int       `json:"replay_count"`
 	RedriveOf     string    `json:"redrive_of,omitempty"`
 
+	// NextRetry is when a policy redrives it.
+	NextRetry *struct {
+		Policy string    `json:"policy"`
+		At     time.Time `json:"at"`
+		Held   bool      `json:"held,omitempty"`
+	} `json:"next_retry,omitempty"`
 	ArchivedAt *time.Time `json:"archived_at,omitempty"`
 	Edits      int        `json:"edits,omitempty"`
 

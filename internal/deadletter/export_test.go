@@ -24,3 +24,6 @@ func (s *Store) DueNow(ctx context.Context) error {
 func (s *Store) Tidy(ctx context.Context, held *lease.Held, r Retention) (bool, error) {
 	return s.tidy(ctx, held, r)
 }
+
+// RetryDue does what the Keeper does about policies, once.
+func (s *Store) RetryDue(ctx context.Context, held *lease.Held) error { return s.retryDue(ctx, held) }

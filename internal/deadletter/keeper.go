@@ -25,7 +25,8 @@ type Leases interface {
 	Run(ctx context.Context, name string, fn func(ctx context.Context, h *lease.Held) error) error
 }
 
-// Keeper carries out what takes time: redrives of many, and retention. Any number of processes
+// Keeper carries out what takes time: redrives of many, those by
+// policies, and retention. Any number of processes
 // may run one. One of them works, under a lease that fences each transaction; when
 // it dies another goes on where the last committed transaction ended.
 type Keeper struct {
@@ -35,6 +36,8 @@ type Keeper struct {
 	log    *slog.Logger
 	// tidied is when there was last nothing left to archive or to remove.
 	tidied time.Time
+	// retried is when it was last looked for letters to be redriven by policies.
+	retried time.Time
 }
 
 // KeeperConfig is what a Keeper goes by. The zero value keeps everything.
@@ -93,7 +96,19 @@ type task struct {
 }
 
 func (k *Keeper) tasks() []task {
-	return []task{{"redrive", k.store.advance}, {"retention", k.tidy}}
+	return []task{{"redrive", k.store.advance}, {"retry", k.retry}, {"retention", k.tidy}}
+}
+
+// retryEvery is how often the Keeper looks for letters that a policy redrives.
+const retryEvery = 5 * time.Second
+
+func (k *Keeper) retry(ctx context.Context, held *lease.Held) (bool, error) {
+	if len(k.store.cfg.Policies) == 0 || time.Since(k.retried) < retryEvery {
+		return false, nil
+	}
+	err := k.store.retryDue(ctx, held)
+	k.retried = time.Now()
+	return false, err
 }
 
 // tidyEvery is how often the Keeper looks for what is to be archived or removed.

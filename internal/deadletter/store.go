@@ -37,6 +37,9 @@ type Config struct {
 	TopicNames func(ctx context.Context) ([]string, error)
 	// Wake wakes the relay, and WakeKeeper the Keeper. Nil does without.
 	Wake, WakeKeeper func()
+	// Policies redrive letters by themselves. The Keeper carries them out, others show
+	// what it will do.
+	Policies Policies
 	// Registerer takes the metrics. Nil keeps none.
 	Registerer prometheus.Registerer
 }
@@ -92,6 +95,8 @@ type Letter struct {
 	ReplayCount int
 	// RedriveOf is the letter whose redrive failed and led to this one, or nil.
 	RedriveOf *uuid.UUID
+	// NextRetry is when a policy redrives it, or nil.
+	NextRetry *NextRetry
 	// ArchivedAt is when it was put out of sight; zero while it is not.
 	ArchivedAt time.Time
 	// Edits is how often the record was edited.
@@ -199,6 +204,9 @@ func (s *Store) List(ctx context.Context, f Filter, p Page) (List, error) {
 	if err != nil {
 		return List{}, fmt.Errorf("list dead letters: %w", err)
 	}
+	for i := range letters {
+		letters[i].NextRetry = s.cfg.Policies.next(letters[i])
+	}
 	out := List{Letters: letters}
 	if len(letters) > size {
 		out.Letters = letters[:size]
@@ -250,6 +258,9 @@ func (s *Store) Get(ctx context.Context, id string) (Letter, error) {
 		return Letter{}, err
 	}
 	if err := loadEdits(ctx, s.cfg.Pool, &l); err != nil {
+		return Letter{}, err
+	}
+	if err := s.loadNextRetry(ctx, &l); err != nil {
 		return Letter{}, err
 	}
 	rows, err := s.cfg.Pool.Query(ctx,

@@ -38,6 +38,7 @@ type DeadLetter struct {
 	ReplayCount   int       `json:"replay_count" doc:"How often the event was redriven, over all of its letters"`
 	RedriveOf     string    `json:"redrive_of,omitempty" doc:"The letter whose redrive failed and led to this one"`
 
+	NextRetry  *NextRetry `json:"next_retry,omitempty" doc:"When a policy redrives it; missing when none does"`
 	ArchivedAt *time.Time `json:"archived_at,omitempty"`
 	Edits      int        `json:"edits,omitempty" doc:"How often the record was edited"`
 
@@ -47,6 +48,13 @@ type DeadLetter struct {
 	Edited    *EditedRecord      `json:"edited,omitempty" doc:"The record that a redrive sends, if it was edited; not in lists"`
 	EditLog   []DeadLetterEdit   `json:"edit_log,omitempty" doc:"The edits, the first one first; not in lists"`
 	Actions   []DeadLetterAction `json:"actions,omitempty" doc:"What was done with it; not in lists"`
+}
+
+// NextRetry is when a letter is redriven by itself.
+type NextRetry struct {
+	Policy string    `json:"policy" doc:"The name of the rule in dead_letters.retry"`
+	At     time.Time `json:"at"`
+	Held   bool      `json:"held,omitempty" doc:"Not before the letter's group has shrunk; not in lists"`
 }
 
 // EditedRecord is a record after an edit.
@@ -156,6 +164,9 @@ func fromLetter(l deadletter.Letter) DeadLetter {
 		Attempts: l.Attempts, FirstFailedAt: l.FirstFailure.UTC(), LastFailedAt: l.LastFailure.UTC(), ReplayCount: l.ReplayCount,
 	}
 	d.RecordTime = moment(l.Record.Timestamp)
+	if n := l.NextRetry; n != nil {
+		d.NextRetry = &NextRetry{Policy: n.Policy, At: n.At.UTC(), Held: n.Held}
+	}
 	if l.RedriveOf != nil {
 		d.RedriveOf = l.RedriveOf.String()
 	}
