@@ -41,7 +41,7 @@ var (
 )
 
 func newRelay(
-	cfg configs.Config, pool *pgxpool.Pool, leases *lease.Manager, records *kafka.Publisher,
+	cfg configs.Config, pool *pgxpool.Pool, leases *lease.Manager, records *deadletter.Publisher,
 	signals *postgres.Signals, log *slog.Logger, reg prometheus.Registerer,
 ) (*outbox.Relay, error) {
 	return outbox.NewRelay(outbox.Deps{

@@ -80,6 +80,8 @@ type Flight struct {
 	Attempt int
 	// FirstFailure is when the first attempt failed; zero before.
 	FirstFailure time.Time
+	// failures are the attempts that failed, see noteFailure.
+	failures []Failure
 }
 
 // NewFlight returns the flight of a delivery with every record open.
@@ -116,7 +118,7 @@ func (f *Flight) split() (left, right *Flight) {
 		}
 	}
 	part := func(items []Item) *Flight {
-		return &Flight{Delivery: f.Delivery, Items: items, FirstFailure: f.FirstFailure}
+		return &Flight{Delivery: f.Delivery, Items: items, FirstFailure: f.FirstFailure, failures: slices.Clone(f.failures)}
 	}
 	return part(f.Items[:cut:cut]), part(f.Items[cut:])
 }

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -63,6 +65,14 @@ func (c *cli) describeLetter(w io.Writer, l client.DeadLetter) error {
 	line("Attempts", fmt.Sprint(l.Attempts))
 	line("First failure", c.timeText(&l.FirstFailedAt))
 	line("Last failure", c.timeText(&l.LastFailedAt))
+	for _, f := range l.History {
+		with := ""
+		if f.Records > 1 {
+			with = fmt.Sprintf(", with %d records", f.Records)
+		}
+		line(fmt.Sprintf("Attempt %d", f.Attempt), f.At.UTC().Format(time.RFC3339Nano)+with+": "+f.Error)
+	}
+	line("Written by", l.Origin)
 	line("Redrives", fmt.Sprint(l.ReplayCount))
 	line("Redrive of", l.RedriveOf)
 	if n := l.NextRetry; n != nil {
@@ -81,7 +91,18 @@ func (c *cli) describeLetter(w io.Writer, l client.DeadLetter) error {
 	}
 	line("Value", bytesText(l.Value))
 	c.describeEdits(line, l)
-	return tabs.Flush()
+	if err := tabs.Flush(); err != nil || l.Stack == "" {
+		return err
+	}
+	if _, err := fmt.Fprintln(w, "Stack:"); err != nil {
+		return err
+	}
+	for text := range strings.Lines(l.Stack) {
+		if _, err := fmt.Fprintln(w, "  "+oneLine(strings.ReplaceAll(strings.TrimRight(text, "\n"), "\t", "  "))); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // actionText says what was done, by whom and why.

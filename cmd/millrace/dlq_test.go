@@ -177,6 +177,13 @@ func TestEditOfADeadLetter(t *testing.T) {
 	c.api.answers("POST /v1/dead-letters/{id}/edit", 200, edited)
 	require.Equal(t, exitOK, c.run("dlq", "show", id1))
 	c.golden("dlq_show_edited_table")
+	panicked := strings.Replace(deadLetter, `"actions"`, `"next_retry":{"policy":"transient","at":"2026-03-01T12:05:00Z","held":true},"origin":"kafka-connect",
+		"archived_at":"2026-03-01T11:59:30Z","stack":"goroutine 7 [running]:\n\tmain.go:12 +0x1d\n","history":[
+		{"attempt":1,"at":"2026-03-01T11:57:00Z","records":8,"error":"no price"},{"attempt":1,"at":"2026-03-01T11:57:01.5Z","records":1,"error":"handler panicked: x"}],"actions"`, 1)
+	d := newConsole(t)
+	d.api.answers("GET /v1/dead-letters/{id}", 200, panicked)
+	require.Equal(t, exitOK, d.run("dlq", "show", id1))
+	d.golden("dlq_show_panic_table")
 	file := filepath.Join(t.TempDir(), "value")
 	for _, content := range []string{"{\"n\":3}\n", "\xff\n"} {
 		require.NoError(t, os.WriteFile(file, []byte(content), 0o600))

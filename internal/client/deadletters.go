@@ -47,14 +47,25 @@ type DeadLetter struct {
 		Held   bool      `json:"held,omitempty"`
 	} `json:"next_retry,omitempty"`
 	ArchivedAt *time.Time `json:"archived_at,omitempty"`
+	Origin     string     `json:"origin,omitempty"`
 	Edits      int        `json:"edits,omitempty"`
 
 	Value     *Bytes             `json:"value,omitempty"`
 	ValueJSON json.RawMessage    `json:"value_json,omitempty"`
 	Headers   []DeadLetterHeader `json:"headers,omitempty"`
+	History   []FailedAttempt    `json:"history,omitempty"`
+	Stack     string             `json:"stack,omitempty"`
 	Edited    *EditedRecord      `json:"edited,omitempty"`
 	EditLog   []DeadLetterEdit   `json:"edit_log,omitempty"`
 	Actions   []DeadLetterAction `json:"actions,omitempty"`
+}
+
+// FailedAttempt is an attempt that failed.
+type FailedAttempt struct {
+	Attempt int       `json:"attempt"`
+	At      time.Time `json:"at"`
+	Records int       `json:"records"`
+	Error   string    `json:"error"`
 }
 
 // EditedRecord is the record that a redrive sends after an edit.

@@ -78,7 +78,7 @@ func restoring() filing {
 // deleting leaves what the audit needs: who gave up on what, where it lay, when.
 func deleting() filing {
 	return filing{"delete", `status = 'DELETED', archived_at = coalesce(archived_at, now()), key = NULL, value = NULL,
-		header_keys = '{}', header_values = '{}', reason = '', error = '', edits = 0`, `status <> 'DELETED'`, func(l Letter) error {
+		header_keys = '{}', header_values = '{}', reason = '', error = '', history = '[]', stack = '', edits = 0`, `status <> 'DELETED'`, func(l Letter) error {
 		if l.Status == Deleted {
 			return ErrDeleted
 		}

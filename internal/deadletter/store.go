@@ -2,6 +2,7 @@ package deadletter
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/millrace/millrace/internal/postgres"
+	"github.com/millrace/millrace/middleware"
 	"github.com/millrace/millrace/topics"
 )
 
@@ -99,6 +101,12 @@ type Letter struct {
 	NextRetry *NextRetry
 	// ArchivedAt is when it was put out of sight; zero while it is not.
 	ArchivedAt time.Time
+	// Origin is what wrote the letter, such as "kafka-connect"; empty for Millrace.
+	Origin string
+	// History tells of the attempts that failed, and Stack where the last one
+	// panicked, if it did. Not in lists.
+	History []middleware.Failure
+	Stack   string
 	// Edits is how often the record was edited.
 	Edits int
 	// Current is the record that a redrive sends: the original, or that of the last
@@ -149,7 +157,7 @@ const (
 
 const listColumns = `id, status, consumer, consumer_group, topic, topic_id, partition, "offset", record_time, key,
   coalesce(event_type, ''), coalesce(source, ''), coalesce(event_id, ''), replay_session, class, reason, error,
-  error_type, cause_type, attempts, first_failed_at, last_failed_at, fingerprint, replay_count, redrive_of, edits, archived_at`
+  error_type, cause_type, attempts, first_failed_at, last_failed_at, fingerprint, replay_count, redrive_of, edits, archived_at, origin`
 
 // fields are where listColumns go.
 func (l *Letter) fields() []any {
@@ -157,7 +165,7 @@ func (l *Letter) fields() []any {
 	return []any{
 		&l.ID, &l.Status, &l.Consumer, &l.Group, &r.Topic, (*uuid.UUID)(&r.TopicID), &r.Partition, &r.Offset, &nullTime{&r.Timestamp}, &r.Key,
 		&l.EventType, &l.Source, &l.EventID, &l.ReplaySession, &l.Class, &l.Reason, &l.Error,
-		&l.ErrorType, &l.CauseType, &l.Attempts, &l.FirstFailure, &l.LastFailure, &l.Fingerprint, &l.ReplayCount, &l.RedriveOf, &l.Edits, &nullTime{&l.ArchivedAt},
+		&l.ErrorType, &l.CauseType, &l.Attempts, &l.FirstFailure, &l.LastFailure, &l.Fingerprint, &l.ReplayCount, &l.RedriveOf, &l.Edits, &nullTime{&l.ArchivedAt}, &l.Origin,
 	}
 }
 
@@ -322,14 +330,18 @@ func getIn(ctx context.Context, db querier, id uuid.UUID, lock string) (Letter, 
 	return l, nil
 }
 
-const wholeSQL = "SELECT " + listColumns + ", value, header_keys, header_values FROM dead_letters"
+const wholeSQL = "SELECT " + listColumns + ", value, header_keys, header_values, history, stack FROM dead_letters"
 
 // scanWhole reads a row of wholeSQL.
 func scanWhole(row pgx.Row) (Letter, error) {
 	var l Letter
 	var keys, values [][]byte
-	if err := row.Scan(append(l.fields(), &l.Record.Value, &keys, &values)...); err != nil {
+	var history []byte
+	if err := row.Scan(append(l.fields(), &l.Record.Value, &keys, &values, &history, &l.Stack)...); err != nil {
 		return Letter{}, err
+	}
+	if err := json.Unmarshal(history, &l.History); err != nil {
+		return Letter{}, fmt.Errorf("history of dead letter %s: %w", l.ID, err)
 	}
 	var err error
 	if l.Record.Headers, err = headersOf(keys, values); err != nil {

@@ -40,11 +40,14 @@ type DeadLetter struct {
 
 	NextRetry  *NextRetry `json:"next_retry,omitempty" doc:"When a policy redrives it; missing when none does"`
 	ArchivedAt *time.Time `json:"archived_at,omitempty"`
+	Origin     string     `json:"origin,omitempty" doc:"What wrote the letter, such as kafka-connect; missing for Millrace itself"`
 	Edits      int        `json:"edits,omitempty" doc:"How often the record was edited"`
 
 	Value     *DeadLetterBytes   `json:"value,omitempty" doc:"Not in lists; missing when the record has none"`
 	ValueJSON json.RawMessage    `json:"value_json,omitempty" doc:"The value, if it is JSON; not in lists"`
 	Headers   []DeadLetterHeader `json:"headers,omitempty" doc:"In order, repeated names included; not in lists"`
+	History   []FailedAttempt    `json:"history,omitempty" doc:"The attempts that failed, the first 5 and the last 5; not in lists"`
+	Stack     string             `json:"stack,omitempty" doc:"Where the last attempt panicked, if it did; not in lists"`
 	Edited    *EditedRecord      `json:"edited,omitempty" doc:"The record that a redrive sends, if it was edited; not in lists"`
 	EditLog   []DeadLetterEdit   `json:"edit_log,omitempty" doc:"The edits, the first one first; not in lists"`
 	Actions   []DeadLetterAction `json:"actions,omitempty" doc:"What was done with it; not in lists"`
@@ -55,6 +58,14 @@ type NextRetry struct {
 	Policy string    `json:"policy" doc:"The name of the rule in dead_letters.retry"`
 	At     time.Time `json:"at"`
 	Held   bool      `json:"held,omitempty" doc:"Not before the letter's group has shrunk; not in lists"`
+}
+
+// FailedAttempt is an attempt that failed.
+type FailedAttempt struct {
+	Attempt int       `json:"attempt" doc:"From 1, and anew when a batch was cut in half"`
+	At      time.Time `json:"at"`
+	Records int       `json:"records" doc:"How many records were attempted together"`
+	Error   string    `json:"error"`
 }
 
 // EditedRecord is a record after an edit.
@@ -160,7 +171,7 @@ func fromLetter(l deadletter.Letter) DeadLetter {
 		Topic: l.Record.Topic, Partition: l.Record.Partition, Offset: l.Record.Offset, Key: bytesOf(l.Record.Key),
 		EventType: l.EventType, EventSource: l.Source, EventID: l.EventID, ReplaySession: l.ReplaySession,
 		Class: l.Class, Reason: l.Reason, ErrorType: l.ErrorType, CauseType: l.CauseType, Fingerprint: l.Fingerprint,
-		ArchivedAt: moment(l.ArchivedAt), Edits: l.Edits,
+		ArchivedAt: moment(l.ArchivedAt), Origin: l.Origin, Edits: l.Edits,
 		Attempts: l.Attempts, FirstFailedAt: l.FirstFailure.UTC(), LastFailedAt: l.LastFailure.UTC(), ReplayCount: l.ReplayCount,
 	}
 	d.RecordTime = moment(l.Record.Timestamp)
@@ -176,7 +187,10 @@ func fromLetter(l deadletter.Letter) DeadLetter {
 // fromWholeLetter is a letter with everything.
 func fromWholeLetter(l deadletter.Letter) *DeadLetter {
 	d := fromLetter(l)
-	d.Error = l.Error
+	d.Error, d.Stack = l.Error, l.Stack
+	for _, f := range l.History {
+		d.History = append(d.History, FailedAttempt{Attempt: f.Attempt, At: f.At.UTC(), Records: f.Records, Error: f.Error})
+	}
 	whole := fromRecord(l.Record)
 	d.Value, d.ValueJSON, d.Headers = whole.Value, whole.ValueJSON, whole.Headers
 	if len(l.EditLog) > 0 {
