@@ -9,8 +9,10 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
@@ -37,7 +39,7 @@ import (
 )
 
 // apiModule serves the REST API with its live streams.
-var apiModule = fx.Module("api", fx.Provide(newHub, newStreams, newDeadLetters, newAPI))
+var apiModule = fx.Module("api", fx.Provide(newHub, newStreams, newAPI))
 
 // addresses are where the servers of this process ended up listening.
 type addresses struct{ api, admin string }
@@ -66,8 +68,9 @@ func newDeadLetters(
 	cfg configs.Config, c *connections, signals *postgres.Signals, reg prometheus.Registerer,
 ) *deadletter.Store {
 	return deadletter.New(deadletter.Config{
-		Pool: c.pool, Naming: cfg.TopicNaming(), Registerer: reg,
-		Wake: func() { signals.Wake(outbox.WakeName) },
+		Pool: c.pool, Naming: cfg.TopicNaming(), Registerer: reg, Policies: retryPolicies(cfg),
+		Wake:       func() { signals.Wake(outbox.WakeName) },
+		WakeKeeper: func() { signals.Wake(deadletter.KeeperWakeName) },
 		TopicNames: func(ctx context.Context) ([]string, error) {
 			found, err := c.admin.ListTopics(ctx)
 			names := make([]string, len(found))
@@ -77,6 +80,18 @@ func newDeadLetters(
 			return names, err
 		},
 	})
+}
+
+func retryPolicies(cfg configs.Config) deadletter.Policies {
+	var policies deadletter.Policies
+	for _, name := range slices.Sorted(maps.Keys(cfg.DeadLetters.Retry)) {
+		r := cfg.DeadLetters.Retry[name]
+		policies = append(policies, deadletter.Policy{
+			Name: name, Topic: r.Topic, Consumer: r.Consumer, EventType: r.Type, Class: r.Class,
+			From: r.From, Max: r.Max, Attempts: r.Attempts, HoldAbove: r.HoldAbove,
+		})
+	}
+	return policies
 }
 
 func newAPI(

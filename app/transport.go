@@ -11,6 +11,7 @@ import (
 
 	"github.com/millrace/millrace/configs"
 	"github.com/millrace/millrace/internal/consumers"
+	"github.com/millrace/millrace/internal/deadletter"
 	"github.com/millrace/millrace/internal/inbox"
 	"github.com/millrace/millrace/internal/kafka"
 	"github.com/millrace/millrace/internal/outbox"
@@ -20,7 +21,7 @@ import (
 
 // transportModule connects consumers and publishers to Kafka.
 var transportModule = fx.Module("transport",
-	fx.Provide(newRecords, newPublisher, newConsumerAgent, newRouter),
+	fx.Provide(newRecords, newPublisher, newLetterPublisher, newConsumerAgent, newRouter),
 )
 
 // newRecords is the one producer of the process.
@@ -38,6 +39,11 @@ func newPublisher(records *kafka.Publisher, cfg configs.Config) *pipeline.Publis
 	return pipeline.NewPublisher(records, cfg.TopicNaming())
 }
 
+// newLetterPublisher publishes records that may be letters, for relay and consumers.
+func newLetterPublisher(records *kafka.Publisher, pool *pgxpool.Pool) *deadletter.Publisher {
+	return deadletter.NewPublisher(records, pool, kafka.IsTooLarge)
+}
+
 // routerParams gather what the router needs, the consumers of all roles and of
 // the user among it. Their order is random and must not matter.
 type routerParams struct {
@@ -47,7 +53,7 @@ type routerParams struct {
 	Conns     *connections
 	Pool      *pgxpool.Pool
 	Signals   *postgres.Signals
-	Records   *kafka.Publisher
+	Letters   *deadletter.Publisher
 	Log       *slog.Logger
 	Registry  prometheus.Registerer
 	Agent     *consumers.Agent
@@ -60,7 +66,7 @@ func newRouter(p routerParams) (*pipeline.Router, error) {
 			return subscribe(p, sub)
 		},
 		Store:          inbox.New(p.Pool, func() { p.Signals.Wake(outbox.WakeName) }),
-		DeadLetters:    p.Records,
+		DeadLetters:    p.Letters,
 		Naming:         p.Config.TopicNaming(),
 		Infrastructure: []func(error) bool{isInfrastructure},
 		Registerer:     p.Registry,

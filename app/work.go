@@ -36,7 +36,7 @@ import (
 
 var (
 	relayModule       = fx.Module("relay", fx.Provide(newRelay))
-	maintenanceModule = fx.Module("maintenance", fx.Provide(newSweeper, deadletter.NewGauge, newKeeper, newAlerts),
+	maintenanceModule = fx.Module("maintenance", fx.Provide(newSweeper, deadletter.NewGauge, newKeeper, newLetterKeeper, newAlerts),
 		asConsumer(newRecorderConsumer), asConsumer(letterfiler.New))
 	coordinatorModule = fx.Module("coordinator", fx.Provide(newAdmitter), asConsumer(newCoordinatorConsumer))
 	workerModule      = fx.Module("worker", fx.Provide(newExecutors, newWorker), asConsumer((*worker.Worker).Consumer))
@@ -44,7 +44,7 @@ var (
 )
 
 func newRelay(
-	cfg configs.Config, pool *pgxpool.Pool, leases *lease.Manager, records *kafka.Publisher,
+	cfg configs.Config, pool *pgxpool.Pool, leases *lease.Manager, records *deadletter.Publisher,
 	signals *postgres.Signals, log *slog.Logger, reg prometheus.Registerer,
 ) (*outbox.Relay, error) {
 	return outbox.NewRelay(outbox.Deps{
@@ -60,14 +60,28 @@ func newSweeper(st *store.Store, log *slog.Logger, reg prometheus.Registerer) *c
 }
 
 func runMaintenance(
-	l *loops, s *coordinator.Sweeper, g *deadletter.Gauge, w *alerts.Watcher, k *retention.Keeper, leases *lease.Manager,
+	l *loops, s *coordinator.Sweeper, g *deadletter.Gauge, w *alerts.Watcher, k *retention.Keeper,
+	letters *deadletter.Keeper, leases *lease.Manager,
 ) {
 	l.run("sweeper", s.Run)
 	l.run("dead letter gauge", g.Run)
+	l.run("dead letter keeper", letters.Run)
 	if w != nil {
 		l.run("alerts", w.Run)
 	}
 	l.run("retention", func(ctx context.Context) error { return k.Run(ctx, leases) })
+}
+
+// newLetterKeeper makes what works off the redrives of many letters, redrives by
+// policy, and archives.
+func newLetterKeeper(
+	lc fx.Lifecycle, cfg configs.Config, letters *deadletter.Store, leases *lease.Manager, signals *postgres.Signals, log *slog.Logger,
+) *deadletter.Keeper {
+	wakes, stop := signals.Subscribe(deadletter.KeeperWakeName)
+	lc.Append(fx.StopHook(stop))
+	return deadletter.NewKeeper(letters, leases, deadletter.KeeperConfig{
+		Wakes: wakes, Retention: deadletter.Retention{Settled: cfg.Retention.DeadLetters, Archived: cfg.Retention.DeadLetterArchive},
+	}, log)
 }
 
 // newKeeper makes what drops partitions. Where the database has no limit of its

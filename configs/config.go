@@ -30,7 +30,8 @@ type Config struct {
 	Coordinator Coordinator                 `key:"coordinator" doc:"What decides when an execution may run."`
 	Worker      Worker                      `key:"worker" doc:"What runs executions."`
 	Relay       Relay                       `key:"relay" doc:"What publishes the outbox to Kafka."`
-	Retention   Retention                   `key:"retention" doc:"How long PostgreSQL keeps what only grows."`
+	DeadLetters DeadLetters                 `key:"dead_letters" doc:"What is done with records that consumers gave up on."`
+	Retention   Retention                   `key:"retention" doc:"How long PostgreSQL keeps things."`
 	Alerts      Alerts                      `key:"alerts" doc:"What tells somebody about what does not mend itself. The role maintenance does."`
 	Log         Log                         `key:"log" doc:"The log, written to stderr."`
 }
@@ -158,10 +159,18 @@ type Relay struct {
 	PollCeiling time.Duration `key:"poll_ceiling" doc:"The longest wait between two looks at the outbox when nothing wakes the relay."`
 }
 
-// Retention configures what is kept how long. Whole partitions are dropped.
+// DeadLetters configures what is done with dead letters.
+type DeadLetters struct {
+	Topics []string             `key:"topics" unset:"none" doc:"Further dead-letter topics, by their names at the broker, whose letters are filed. Those of consumers in the same process need not be named."`
+	Retry  map[string]RetryRule `key:"retry" unset:"nothing is redriven by itself" doc:"Which dead letters are redriven by themselves, by name: 'class=handler consumer=billing from=1m max=1h attempts=3 hold_above=100'. The first rule by name that matches a letter counts."`
+}
+
+// Retention configures what is kept how long.
 type Retention struct {
-	Outbox time.Duration `key:"outbox" doc:"How long published events stay in the outbox, where they can be published again. Events that are not published stay until they are, or are skipped."`
-	Inbox  time.Duration `key:"inbox" doc:"For how long at least a consumer knows which events it has applied. It must cover retention.outbox together with the longest time for which a topic keeps its records: so long after it was applied an event can be met again, republished and then read late. What is met again after that is applied twice."`
+	Outbox            time.Duration `key:"outbox" doc:"How long published events stay in the outbox, where they can be published again. Events that are not published stay until they are, or are skipped."`
+	Inbox             time.Duration `key:"inbox" doc:"For how long at least a consumer knows which events it has applied. It must cover retention.outbox together with the longest time for which a topic keeps its records: so long after it was applied an event can be met again, republished and then read late. What is met again after that is applied twice."`
+	DeadLetters       time.Duration `key:"dead_letters" doc:"After how long dead letters are archived that were redriven, resolved or discarded and that nobody has touched since. Open ones stay."`
+	DeadLetterArchive time.Duration `key:"dead_letter_archive" doc:"After how long archived dead letters are removed. The audit of what was done with them stays."`
 }
 
 // Alerts configures the webhook for alerts.

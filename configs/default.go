@@ -78,9 +78,12 @@ func Default() Config {
 		Coordinator: defaultCoordinator(),
 		Worker:      defaultWorker(),
 		Relay:       Relay{BatchSize: 500, PollCeiling: 100 * time.Millisecond},
-		Retention:   Retention{Outbox: 30 * topics.Day, Inbox: 120 * topics.Day},
-		Alerts:      Alerts{Header: "Authorization", StallAfter: time.Hour, DeadLetters: 100},
-		Log:         Log{Level: "info", Format: "text"},
+		DeadLetters: DeadLetters{Retry: map[string]RetryRule{}},
+		Retention: Retention{
+			Outbox: 30 * topics.Day, Inbox: 120 * topics.Day, DeadLetters: 30 * topics.Day, DeadLetterArchive: 90 * topics.Day,
+		},
+		Alerts: Alerts{Header: "Authorization", StallAfter: time.Hour, DeadLetters: 100},
+		Log:    Log{Level: "info", Format: "text"},
 	}
 }
 

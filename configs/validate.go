@@ -45,6 +45,7 @@ func (c *Config) validate(origins Origins) error {
 	v.worker()
 	v.retention()
 	v.alerts()
+	v.deadLetters()
 	return v.found.err()
 }
 

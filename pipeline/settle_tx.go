@@ -65,7 +65,7 @@ func (p *Processor) apply(ctx context.Context, f *middleware.Flight, steps []ste
 		item := &items[i]
 		switch {
 		case s < len(steps) && steps[s].index == base+i:
-			w.Entries = append(w.Entries, Entry{Offset: item.Record.Offset, Identity: p.identity(item)})
+			w.Entries = append(w.Entries, Entry{Offset: item.Record.Offset, Identity: p.identity(item), RedriveOf: item.RedriveOf()})
 			settled, stepOf = append(settled, item), append(stepOf, s)
 			s++
 		case item.Outcome == middleware.Open && item.Letter != nil:

@@ -73,6 +73,9 @@ type Entry struct {
 	// With, if set, is called for a Letter that is filed by this transaction and no
 	// earlier one, in the transaction. Its error undoes everything.
 	With func(ctx context.Context, tx StoreTx) error
+	// RedriveOf names the dead letter whose redrive brought the record, or is empty.
+	// Once the record is processed the letter is resolved.
+	RedriveOf string
 }
 
 // Identity is what makes an event the same event for a consumer, wherever it
@@ -89,6 +92,13 @@ const (
 	Fresh    Verdict = iota // settled by this transaction
 	Repeated                // settled before
 )
+
+// Resolver is a Store that can be told of dead letters whose redriven records an On
+// consumer has processed. Those of the others are told by Entry.RedriveOf.
+type Resolver interface {
+	// Resolve marks the letters, by their ids, as resolved.
+	Resolve(ctx context.Context, consumer string, letters []string) error
+}
 
 // StoreTx is a transaction of the store as the runtime sees it. If it has a
 // method PgxTx() (pgx.Tx, bool), the function of that name uses it.

@@ -16,6 +16,7 @@ import (
 	filer "github.com/millrace/millrace/handlers/deadletter"
 	"github.com/millrace/millrace/internal/deadletter"
 	"github.com/millrace/millrace/internal/kafka"
+	"github.com/millrace/millrace/internal/lease"
 	"github.com/millrace/millrace/middleware"
 	"github.com/millrace/millrace/topics"
 )
@@ -123,14 +124,8 @@ func (b *bench) redrive(ctx context.Context, l *letters, naming topics.Naming, t
 		return names, err
 	}})
 	before, began := b.Meter(), time.Now()
-	for done := 0; done < l.Letters; {
-		result, err := store.Redrive(ctx, deadletter.Redrive{Max: deadletter.MaxRedrive, Actor: "bench", Reason: "bench"})
-		if err != nil {
-			return err
-		}
-		if done += result.Redriven; result.Redriven == 0 {
-			return fmt.Errorf("%d of %d letters were redriven, %d refused", done, l.Letters, result.Refused)
-		}
+	if err := b.runJob(ctx, store, l.Letters); err != nil {
+		return err
 	}
 	l.Redriven, l.Redriving = float64(l.Letters)/time.Since(began).Seconds(), b.SpentSince(before, l.Letters)
 	waiting, cancel := context.WithTimeoutCause(ctx, b.patience, errors.New("patience is over"))
@@ -142,6 +137,37 @@ func (b *bench) redrive(ctx context.Context, l *letters, naming topics.Naming, t
 	l.Published, l.Publishing = float64(l.Letters)/ended.Sub(began).Seconds(), b.SpentSince(before, l.Letters)
 	_, err = watch.Check(l.Letters)
 	return err
+}
+
+// runJob redrives all letters as one job, as the role maintenance does.
+func (b *bench) runJob(ctx context.Context, store *deadletter.Store, letters int) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, b.patience, errors.New("patience is over"))
+	defer cancel()
+	job, err := store.Start(ctx, deadletter.Order{Terms: deadletter.Terms{Actor: "bench", Reason: "bench"}})
+	if err != nil {
+		return err
+	}
+	running, stop := context.WithCancel(ctx)
+	var keeping sync.WaitGroup
+	defer func() { stop(); keeping.Wait() }()
+	keeper := deadletter.NewKeeper(store, lease.NewManager(b.pool, "keeper", 0, b.Log), deadletter.KeeperConfig{}, b.Log)
+	keeping.Go(func() { _ = keeper.Run(running) })
+	ticker := time.NewTicker(10 * time.Millisecond)
+	defer ticker.Stop()
+	for job.FinishedAt.IsZero() {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return fmt.Errorf("redrive: %w", context.Cause(ctx))
+		}
+		if job, err = store.Job(ctx, job.ID.String()); err != nil {
+			return err
+		}
+	}
+	if job.Redriven != int64(letters) {
+		return fmt.Errorf("%d of %d letters were redriven, %d refused: %s %s", job.Redriven, letters, job.Refused, job.State, job.Note)
+	}
+	return nil
 }
 
 // Print implements frame.Part.

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/millrace/millrace/internal/deadletter"
 	"github.com/millrace/millrace/internal/postgres"
 	"github.com/millrace/millrace/pipeline"
 )
@@ -31,7 +32,7 @@ func (s *Store) Apply(ctx context.Context, w pipeline.Work) ([]pipeline.Verdict,
 }
 
 func applyIn(ctx context.Context, tx effectTx, w pipeline.Work) ([]pipeline.Verdict, error) {
-	verdicts, err := enter(ctx, tx, w)
+	verdicts, redriven, err := enter(ctx, tx, w)
 	if err != nil {
 		return nil, err
 	}
@@ -46,6 +47,11 @@ func applyIn(ctx context.Context, tx effectTx, w pipeline.Work) ([]pipeline.Verd
 			continue
 		}
 		if err := e.With(ctx, tx); err != nil {
+			return nil, pipeline.Infrastructure(err)
+		}
+	}
+	if len(redriven) > 0 {
+		if err := deadletter.Resolve(ctx, tx, w.Consumer, redriven); err != nil {
 			return nil, pipeline.Infrastructure(err)
 		}
 	}
@@ -93,7 +99,11 @@ WHERE consumer_group = $1 AND topic_id = $2 AND partition = $3 AND owner_epoch =
 // enter locks the position, checks the epoch, finds out what is fresh, and moves
 // the position, in one round trip. That the position is moved before the effect is
 // known makes no difference: both are seen by nobody before the commit.
-func enter(ctx context.Context, tx pgx.Tx, w pipeline.Work) ([]pipeline.Verdict, error) {
+//
+// It also returns the dead letters whose redriven records are processed now, or
+// were processed under another offset. A record below the position tells nothing:
+// it may have ended as a letter itself.
+func enter(ctx context.Context, tx pgx.Tx, w pipeline.Work) (verdicts []pipeline.Verdict, redriven []string, err error) {
 	group, topicID, partition := w.Partition.Group, uuid.UUID(w.Partition.TopicID), w.Partition.Partition
 	batch := &pgx.Batch{}
 	batch.Queue(lockPosition, group, topicID, partition)
@@ -109,15 +119,18 @@ func enter(ctx context.Context, tx pgx.Tx, w pipeline.Work) ([]pipeline.Verdict,
 		err = keys.readFresh(results)
 	}
 	if err = errors.Join(err, results.Close()); err != nil {
-		return nil, fmt.Errorf("enter inbox: %w", err)
+		return nil, nil, fmt.Errorf("enter inbox: %w", err)
 	}
-	verdicts := make([]pipeline.Verdict, len(w.Entries))
+	verdicts = make([]pipeline.Verdict, len(w.Entries))
 	for i, e := range w.Entries {
 		if e.Offset < next || !keys.claim(e) {
 			verdicts[i] = pipeline.Repeated
 		}
+		if e.RedriveOf != "" && e.Letter == nil && e.Offset >= next {
+			redriven = append(redriven, e.RedriveOf)
+		}
 	}
-	return verdicts, nil
+	return verdicts, redriven, nil
 }
 
 func readPosition(results pgx.BatchResults, epoch int64) (int64, error) {

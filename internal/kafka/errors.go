@@ -72,6 +72,12 @@ func IsRejected(err error) bool {
 	return false
 }
 
+// IsTooLarge reports whether err, as returned for a record by PublishRecords, means
+// that the record is larger than its topic or the producer allows.
+func IsTooLarge(err error) bool {
+	return errors.Is(err, kerr.MessageTooLarge) || errors.Is(err, kerr.RecordListTooLarge)
+}
+
 // isRecordFault reports whether err blames the content of a record. A broker
 // answers for a whole batch, so innocent neighbours carry such an error too
 // until the publisher has told them apart.

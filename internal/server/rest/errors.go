@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/millrace/millrace/internal/consumers"
@@ -13,11 +14,12 @@ import (
 	"github.com/millrace/millrace/internal/execution"
 	"github.com/millrace/millrace/internal/execution/store"
 	"github.com/millrace/millrace/internal/outbox"
+	"github.com/millrace/millrace/internal/postgres"
 	"github.com/millrace/millrace/internal/server/problem"
 	"github.com/millrace/millrace/internal/server/sse"
 	"github.com/millrace/millrace/internal/server/strictjson"
 	"github.com/millrace/millrace/middleware"
-	"github.com/millrace/millrace/projections"
+	"github.com/millrace/millrace/topics"
 )
 
 // mapping is one row of the table of errors.
@@ -45,12 +47,20 @@ func errorTable() []mapping {
 		{err: outbox.ErrNotBlocked, kind: problem.OutboxEventNotBlocked()},
 		{err: outbox.ErrUnboundedRepublish, kind: problem.ValidationFailed()},
 		{err: outbox.ErrTooManyEvents, kind: problem.ValidationFailed()},
-		{err: projections.ErrPageToken, kind: problem.InvalidPageToken()},
+		{err: deadletter.ErrNoEvent, kind: problem.DeadLetterNoEvent()},
+		{err: deadletter.ErrArchived, kind: problem.DeadLetterArchived()},
+		{err: deadletter.ErrNotArchived, kind: problem.DeadLetterNotArchived()},
+		{err: deadletter.ErrDeleted, kind: problem.DeadLetterDeleted()},
+		{err: deadletter.ErrEditConflict, kind: problem.EditConflict()},
+		{err: deadletter.ErrUnchanged, kind: problem.EditUnchanged()},
+		{err: deadletter.ErrJobNotFound, kind: problem.RedriveNotFound()},
+		{err: deadletter.ErrJobState, kind: problem.RedriveState()},
+		{err: deadletter.ErrNothingToDo, kind: problem.NothingToRedrive()},
+		{err: postgres.ErrPageToken, kind: problem.InvalidPageToken()},
 		{err: deadletter.ErrNotFound, kind: problem.DeadLetterNotFound()},
 		{err: deadletter.ErrNotOpen, kind: problem.DeadLetterNotOpen()},
 		{err: deadletter.ErrReplayLimit, kind: problem.RedriveLimit()},
 		{err: deadletter.ErrTopicMissing, kind: problem.RedriveTopicMissing()},
-		{err: deadletter.ErrPageToken, kind: problem.InvalidPageToken()},
 		{err: consumers.ErrNotFound, kind: problem.ConsumerNotFound()},
 		{err: consumers.ErrNoPartition, kind: problem.ConsumerPartitionNotFound()},
 		{err: consumers.ErrNotStalled, kind: problem.ConsumerActionRefused()},
@@ -123,6 +133,7 @@ func requestProblem(err error) *problem.Problem {
 		faults   *strictjson.FaultsError
 		invalid  *execution.InvalidError
 		tooLarge *http.MaxBytesError
+		edit     *deadletter.InvalidEditError
 	)
 	switch {
 	case errors.As(err, &ready):
@@ -133,10 +144,27 @@ func requestProblem(err error) *problem.Problem {
 		return invalidBody(faultsOf(faults.Faults, ""))
 	case errors.As(err, &invalid):
 		return invalidBody(fieldFaults(invalid, ""))
+	case errors.As(err, &edit):
+		return editProblem(edit)
 	case errors.As(err, &tooLarge):
 		return problem.BodyTooLarge().With(fmt.Sprintf("at most %d bytes are accepted", tooLarge.Limit))
 	}
 	return nil
+}
+
+// editProblem says where an edited record is wrong.
+func editProblem(edit *deadletter.InvalidEditError) *problem.Problem {
+	fault := problem.Fault{Code: "invalid", Message: edit.Err.Error()}
+	if d, ok := errors.AsType[*topics.DecodeError](edit.Err); ok {
+		fault = problem.Fault{Code: d.Code, Message: d.Message}
+		if fault.Pointer = "/headers"; d.Field == "" || strings.HasPrefix(d.Field, "/") {
+			fault.Pointer = "/value" + d.Field
+		}
+		if d.Field != "" && fault.Pointer == "/headers" {
+			fault.Message = d.Field + " " + d.Message
+		}
+	}
+	return problem.EditInvalid().With("nothing has changed; force_schema overrides it", fault)
 }
 
 func invalidBody(faults []problem.Fault) *problem.Problem {

@@ -177,7 +177,13 @@ type letters struct {
 	filter  deadletter.Filter
 	page    deadletter.Page
 	order   deadletter.Redrive
-	discard []string
+	many    deadletter.Order
+	job     deadletter.Job
+	items   deadletter.JobItems
+	edit    deadletter.Edit
+	sel     deadletter.Selection
+	changed deadletter.Changed
+	did     []string // what was done, to what, by whom and why
 }
 
 func (l *letters) List(_ context.Context, f deadletter.Filter, p deadletter.Page) (deadletter.List, error) {
@@ -202,9 +208,75 @@ func (l *letters) Redrive(_ context.Context, r deadletter.Redrive) (deadletter.R
 	return l.result, l.err
 }
 
-func (l *letters) Discard(_ context.Context, id, actor, reason string) error {
-	l.discard = []string{id, actor, reason}
+func (l *letters) do(what, id, actor, reason string) error {
+	l.did = []string{what, id, actor, reason}
 	return l.err
+}
+
+func (l *letters) Discard(_ context.Context, id, actor, reason string) error {
+	return l.do("discard", id, actor, reason)
+}
+
+func (l *letters) Edit(_ context.Context, e deadletter.Edit) error {
+	l.edit = e
+	return l.err
+}
+
+func (l *letters) Archive(_ context.Context, sel deadletter.Selection, actor, reason string) (deadletter.Changed, error) {
+	l.sel = sel
+	return l.changed, l.do("archive", "", actor, reason)
+}
+
+func (l *letters) Restore(_ context.Context, sel deadletter.Selection, actor, reason string) (deadletter.Changed, error) {
+	l.sel = sel
+	return l.changed, l.do("restore", "", actor, reason)
+}
+
+func (l *letters) Delete(_ context.Context, ids []string, actor, reason string) (deadletter.Changed, error) {
+	return l.changed, l.do("delete", strings.Join(ids, " "), actor, reason)
+}
+
+func (l *letters) Estimate(_ context.Context, o deadletter.Order) (deadletter.Result, error) {
+	l.many = o
+	return l.result, l.err
+}
+
+func (l *letters) Start(_ context.Context, o deadletter.Order) (deadletter.Job, error) {
+	l.many = o
+	return l.job, l.err
+}
+
+func (l *letters) Job(_ context.Context, id string) (deadletter.Job, error) {
+	if l.job.ID.String() != id {
+		return deadletter.Job{}, fmt.Errorf("redrive %s: %w", id, deadletter.ErrJobNotFound)
+	}
+	return l.job, nil
+}
+
+func (l *letters) Jobs(_ context.Context, states []deadletter.JobState, p deadletter.Page) (deadletter.JobList, error) {
+	l.page = p
+	l.did = nil
+	for _, s := range states {
+		l.did = append(l.did, string(s))
+	}
+	return deadletter.JobList{Jobs: []deadletter.Job{l.job}, NextToken: "more"}, l.err
+}
+
+func (l *letters) JobItems(_ context.Context, id string, bad bool, p deadletter.Page) (deadletter.JobItems, error) {
+	l.page, l.did = p, []string{id, fmt.Sprint(bad)}
+	return l.items, l.err
+}
+
+func (l *letters) Pause(_ context.Context, id, actor, reason string) error {
+	return l.do("pause", id, actor, reason)
+}
+
+func (l *letters) Resume(_ context.Context, id, actor, reason string) error {
+	return l.do("resume", id, actor, reason)
+}
+
+func (l *letters) Cancel(_ context.Context, id, actor, reason string) error {
+	return l.do("cancel", id, actor, reason)
 }
 
 // bench is an API with the rest of the world in memory.

@@ -18,6 +18,7 @@ import (
 	"github.com/millrace/millrace/internal/execution"
 	"github.com/millrace/millrace/internal/execution/store"
 	"github.com/millrace/millrace/internal/executor"
+	"github.com/millrace/millrace/internal/postgres"
 	"github.com/millrace/millrace/projections"
 	"github.com/millrace/millrace/topics"
 )
@@ -245,7 +246,7 @@ func TestTheListPassesItsFiltersOn(t *testing.T) {
 		d.Lists = lists(func(f projections.Filter, p projections.Page) (projections.ExecutionPage, error) {
 			filter, page = f, p
 			if p.Token == "bad" {
-				return projections.ExecutionPage{}, projections.ErrPageToken
+				return projections.ExecutionPage{}, postgres.ErrPageToken
 			}
 			return projections.ExecutionPage{NextToken: "next", Executions: []projections.ExecutionView{
 				{ID: "e1", State: execution.Failed, RequestedAt: at, Reason: "exit_code", ExitCode: &exit, Name: "echo"},
