@@ -97,7 +97,7 @@ func (in *installation) start(t *testing.T, list ...pipeline.Consumer) *member {
 		Pool: pool, Signals: m.signals, Broker: consumerBroker{admin}, TTL: consumerPatience, Wait: consumerPatience})
 	router, err := newRouter(routerParams{
 		Config: configs.Default(), Conns: &connections{pool: pool, kafka: in.kafka, admin: admin}, Pool: pool, Signals: m.signals,
-		Records: in.publisher, Log: log, Registry: prometheus.NewRegistry(), Agent: m.agent, Consumers: list,
+		Letters: newLetterPublisher(in.publisher, pool), Log: log, Registry: prometheus.NewRegistry(), Agent: m.agent, Consumers: list,
 	})
 	require.NoError(t, err)
 
