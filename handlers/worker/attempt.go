@@ -61,7 +61,7 @@ func (w *Worker) runAttempt(ctx context.Context, e *execution.Execution, a *atte
 		run, cancel = context.WithDeadlineCause(ctx, sent.Add(limit.Sub(e.StartedAt)), executor.ErrRunLimit)
 		defer cancel()
 	}
-	out := newOutputBuffer(a.ref, w.cfg, w.store, w.log)
+	out := newOutputBuffer(a.ref, w.cfg, w.store, w.log, func(b store.Beat, sent time.Time) { w.beat(a, b, sent) })
 	flushing, stopFlushing := context.WithCancel(ctx)
 	flushed := make(chan struct{})
 	go func() {
