@@ -94,7 +94,7 @@ func (c *cli) root() *cobra.Command {
 	root.AddCommand(
 		c.upCommand(), c.stopCommand(), c.cleanCommand(), c.readyCommand(), c.serveCommand(), c.migrateCommand(),
 		c.submitCommand(), c.executionsCommand(), c.dlqCommand(), c.outboxCommand(), c.topicsCommand(),
-		c.configCommand(), c.doctorCommand(), c.tokenCommand(), c.versionCommand(), c.completionCommand(),
+		c.configCommand(), c.doctorCommand(), c.verifyCommand(), c.tokenCommand(), c.versionCommand(), c.completionCommand(),
 	)
 	return root
 }
