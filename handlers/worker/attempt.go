@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/millrace/millrace/internal/crash"
 	"github.com/millrace/millrace/internal/execution"
 	"github.com/millrace/millrace/internal/execution/store"
 	"github.com/millrace/millrace/internal/executor"
@@ -77,6 +78,7 @@ func (w *Worker) runAttempt(ctx context.Context, e *execution.Execution, a *atte
 			Outcome: executor.Failed, Reason: "executor_error", Message: err.Error(), Retryable: true,
 		}
 	}
+	crash.At("worker.ended")
 	stopFlushing()
 	<-flushed
 	w.metrics.ended(e.Request.Executor, result.Outcome, time.Since(sent))

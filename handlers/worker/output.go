@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/millrace/millrace/internal/crash"
 	"github.com/millrace/millrace/internal/execution"
 	"github.com/millrace/millrace/internal/execution/store"
 	"github.com/millrace/millrace/internal/executor"
@@ -57,6 +58,7 @@ func newOutputBuffer(ref store.Ref, cfg Config, st Store, log *slog.Logger, beat
 
 // Write implements executor.Sink.
 func (b *outputBuffer) Write(stream executor.Stream, p []byte) error {
+	crash.At("worker.running")
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.size += len(p)

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/millrace/millrace/internal/crash"
 	"github.com/millrace/millrace/internal/outbox"
 	"github.com/millrace/millrace/internal/postgres"
 	"github.com/millrace/millrace/middleware"
@@ -187,6 +188,9 @@ func joined(conditions []string) string {
 // settle decides about one chunk of letters in one transaction and returns which
 // ones it found, by ascending id.
 func (r *redrive) settle(ctx context.Context, size int, condition string, args ...any) ([]uuid.UUID, error) {
+	if r.result.Redriven > 0 {
+		crash.At("redrive.between")
+	}
 	if r.store.between != nil {
 		if err := r.store.between(); err != nil {
 			return nil, err
@@ -213,7 +217,11 @@ func (r *redrive) settle(ctx context.Context, size int, condition string, args .
 			return nil
 		}
 		sent = len(good)
-		return r.send(ctx, tx, good)
+		err = r.send(ctx, tx, good)
+		if sent > 0 {
+			crash.At("redrive.sending")
+		}
+		return err
 	})
 	if err != nil {
 		return nil, err
@@ -222,6 +230,7 @@ func (r *redrive) settle(ctx context.Context, size int, condition string, args .
 		r.result.note(o.ID, o.Err)
 	}
 	if sent > 0 {
+		crash.At("redrive.sent")
 		r.store.redriven.Add(float64(sent))
 		r.store.cfg.Wake()
 	}

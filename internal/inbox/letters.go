@@ -3,6 +3,7 @@ package inbox
 import (
 	"context"
 
+	"github.com/millrace/millrace/internal/crash"
 	"github.com/millrace/millrace/internal/deadletter"
 	"github.com/millrace/millrace/middleware"
 	"github.com/millrace/millrace/pipeline"
@@ -23,5 +24,7 @@ func fileLetters(ctx context.Context, tx effectTx, w pipeline.Work, verdicts []p
 		return err
 	}
 	*tx.appended = true
-	return publishLetters(ctx, tx, w, letters)
+	err := publishLetters(ctx, tx, w, letters)
+	crash.At("consumer.letters_filed")
+	return err
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/millrace/millrace/internal/crash"
 	"github.com/millrace/millrace/internal/execution"
 )
 
@@ -107,10 +108,17 @@ func (s *Store) Admit(ctx context.Context, a Admission) (Admitted, error) {
 			out.Free -= l.Slots()
 			out.Executions++
 		}
-		return change.save(ctx, tx)
+		err = change.save(ctx, tx)
+		if out.Executions > 0 {
+			crash.At("admitter.admitting")
+		}
+		return err
 	})
 	if err != nil {
 		return Admitted{}, fmt.Errorf("admit: %w", err)
+	}
+	if out.Executions > 0 {
+		crash.At("admitter.admitted")
 	}
 	return out, nil
 }

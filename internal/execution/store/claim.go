@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/millrace/millrace/internal/crash"
 	"github.com/millrace/millrace/internal/execution"
 	"github.com/millrace/millrace/internal/executor"
 )
@@ -51,10 +52,17 @@ func (s *Store) Claim(ctx context.Context, c Claim) ([]*execution.Execution, err
 			change.touch(l.Execution)
 		}
 		claimed = change.executions
-		return change.save(ctx, tx)
+		err = change.save(ctx, tx)
+		if len(claimed) > 0 {
+			crash.At("worker.claiming")
+		}
+		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("claim: %w", err)
+	}
+	if len(claimed) > 0 {
+		crash.At("worker.claimed")
 	}
 	return claimed, nil
 }
@@ -156,6 +164,7 @@ func (s *Store) Heartbeat(ctx context.Context, worker string, refs []Ref, lease 
 	if err != nil {
 		return nil, fmt.Errorf("heartbeat: %w", err)
 	}
+	crash.At("worker.renewed")
 	return beats, nil
 }
 
@@ -213,11 +222,14 @@ func (s *Store) Finish(ctx context.Context, finishes []Finish) ([]error, error) 
 				change.touch(l.Execution)
 			}
 		}
-		return change.save(ctx, tx)
+		err = change.save(ctx, tx)
+		crash.At("worker.finishing")
+		return err
 	}, WakeAdmission)
 	if err != nil {
 		return nil, fmt.Errorf("finish: %w", err)
 	}
+	crash.At("worker.finished")
 	return outcomes, nil
 }
 
@@ -240,12 +252,17 @@ func (s *Store) Sweep(ctx context.Context, max int) (int, error) {
 			}
 		}
 		n = len(change.executions)
-		return change.save(ctx, tx)
+		err = change.save(ctx, tx)
+		if n > 0 {
+			crash.At("sweeper.sweeping")
+		}
+		return err
 	})
 	if err != nil {
 		return 0, fmt.Errorf("sweep: %w", err)
 	}
 	if n > 0 {
+		crash.At("sweeper.swept")
 		s.waker.Wake(WakeAdmission)
 	}
 	return n, nil

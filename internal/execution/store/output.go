@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/millrace/millrace/internal/crash"
 	"github.com/millrace/millrace/internal/executor"
 	"github.com/millrace/millrace/topics"
 )
@@ -68,6 +69,7 @@ func (s *Store) AppendOutput(
 	if err != nil {
 		return Beat{}, fmt.Errorf("append output: %w", err)
 	}
+	crash.At("worker.output_appended")
 	return beat, nil
 }
 
