@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"testing"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 
 	"github.com/millrace/millrace/app"
 	"github.com/millrace/millrace/configs"
+	"github.com/millrace/millrace/internal/client"
 	"github.com/millrace/millrace/internal/embedded"
 	"github.com/millrace/millrace/internal/secret"
 	"github.com/millrace/millrace/internal/testenv"
@@ -78,7 +80,7 @@ func (in *installation) publishedAll(kill, restart func()) {
 // verified asserts that everything holds, now that nothing is under way.
 func (in *installation) verified() {
 	in.t.Helper()
-	report, err := verify.Run(in.t.Context(), in.db, verify.Options{Settled: true})
+	report, err := verify.Run(in.t.Context(), in.db, verify.Options{Settled: true, Timeout: stuckAfter})
 	require.NoError(in.t, err)
 	assert.True(in.t, report.OK(), report.Broken())
 }
@@ -102,10 +104,22 @@ func TestRequirement004_RestoredBackup(t *testing.T) {
 
 	w := newWorkload(in, front.client())
 	all := simple(200, "0.05")
-	w.submit(all[:100])
-	w.until("some have ended, others have not", func() bool { return w.ended >= 20 && len(w.open) >= 20 })
+	gate := filepath.Join(in.dir, "gate")
+	for _, p := range all[:8] { // these run while the backup is taken
+		*p = run(client.ProcessSpec{Command: []string{"sh", "-c", "until [ -e " + gate + " ]; do sleep 0.1; done"}},
+			want{state: client.Completed, stdout: fixed("")})
+		p.kind = "waiting"
+	}
+	w.submit(all[:90])
+	w.until("some have ended, others run", func() bool { return w.ended >= 20 && w.running() >= 1 })
 	backup := filepath.Join(in.dir, "backup")
+	// With the relay stopped in the middle of its work, what is submitted now is not
+	// published when the backup is taken.
+	require.NoError(t, back.child.Signal(syscall.SIGSTOP))
+	w.submit(all[90:100])
 	tool(t, dump, "--format=custom", "--file="+backup, "--dbname="+in.dsn)
+	require.NoError(t, back.child.Signal(syscall.SIGCONT))
+	require.NoError(t, os.WriteFile(gate, nil, 0o600))
 	w.submit(all[100:])
 	w.until("work has gone on after the backup", func() bool { return w.ended >= 120 })
 	back.sigkill()
@@ -122,13 +136,14 @@ func TestRequirement004_RestoredBackup(t *testing.T) {
 	open := again.count(`SELECT count(*) FROM executions WHERE finished_at IS NULL`)
 	applied := again.count(`SELECT count(*) FROM ledger`)
 	assert.Positive(t, open, "the backup was to be of work that is under way")
+	assert.GreaterOrEqual(t, unpublished, 10)
 	assert.GreaterOrEqual(t, restored, 100)
 
 	stopLedger = again.keepLedger()
 	again.serve("front-again", "api").ready()
 	again.serve("back-again", backRoles).ready()
 	again.done()
-	report, err := verify.Run(t.Context(), again.db, verify.Options{Settled: true, Rows: 10_000})
+	report, err := verify.Run(t.Context(), again.db, verify.Options{Settled: true, Rows: 10_000, Timeout: stuckAfter})
 	require.NoError(t, err)
 	phantoms := findings(report, "phantom-events")
 	report.Results = slices.DeleteFunc(report.Results, func(r verify.Result) bool { return r.Name == "views-caught-up" })

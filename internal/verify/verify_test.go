@@ -255,7 +255,7 @@ func TestHoldsWhileEverythingMoves(t *testing.T) {
 	work(func() error { return w.publish(ctx, 7) })
 	var events int
 	for range 20 {
-		report, err := verify.Run(ctx, w.pool, verify.Options{})
+		report, err := verify.Run(ctx, w.pool, verify.Options{Timeout: 2 * time.Minute})
 		require.NoError(t, err)
 		if !assert.True(t, report.OK(), report.Broken()) {
 			break
