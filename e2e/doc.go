@@ -19,6 +19,10 @@
 // write model says; nothing is left in the outbox and nothing is a dead letter. Programs leave
 // a trace of their own, by which no two attempts of one execution overlap.
 //
+// TestCrashPoints kills processes at every named point (internal/crash) and has
+// internal/verify judge what is left. TestRequirement004_... are the validations
+// that requirement 004 asks for.
+//
 // # When a test fails
 //
 // It prints the end of the log of each process and, when nothing moved for a

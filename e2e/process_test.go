@@ -40,6 +40,7 @@ type launch struct {
 	env  []string
 	home string
 	as   *syscall.Credential // nil: who runs the tests
+	tag  string              // of the build; empty for what people run
 }
 
 // process is a running millrace. It leads a process group of its own, dies with
@@ -65,7 +66,7 @@ func start(t testing.TB, l launch) *process {
 	errs, err := os.Create(p.err)
 	require.NoError(t, err)
 	defer errs.Close()
-	cmd := exec.Command(binary(t), l.args...)
+	cmd := exec.Command(binary(t, l.tag), l.args...)
 	cmd.Dir = l.home
 	cmd.Env = environ(l)
 	cmd.Stdout, cmd.Stderr = out, errs
@@ -217,7 +218,7 @@ func cli(t testing.TB, l launch, args ...string) (stdout, stderr string, code in
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), startWithin)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, binary(t), append(slices.Clone(l.args), args...)...)
+	cmd := exec.CommandContext(ctx, binary(t, l.tag), append(slices.Clone(l.args), args...)...)
 	cmd.Dir, cmd.Env = l.home, environ(l)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: l.as}
 	var out, errs bytes.Buffer

@@ -11,6 +11,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/millrace/millrace/internal/crash"
 	"github.com/millrace/millrace/internal/delivery"
 	"github.com/millrace/millrace/middleware"
 	"github.com/millrace/millrace/topics"
@@ -215,6 +216,7 @@ func (p *Processor) handle(msg *message.Message) ([]*message.Message, error) {
 	if f == nil {
 		return nil, errors.New("handle message: not inside the chain")
 	}
+	crash.At("consumer.taken")
 	steps, err := p.plan(ctx, f)
 	if err != nil {
 		return nil, err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/millrace/millrace/internal/crash"
 	"github.com/millrace/millrace/middleware"
 	"github.com/millrace/millrace/topics"
 )
@@ -66,6 +67,7 @@ func (p *Processor) publishLetters(ctx context.Context, f *middleware.Flight) er
 		// the record would be lost, so the partition waits.
 		return Infrastructure(fmt.Errorf("publish dead letter to %s: %w", topic, err))
 	}
+	crash.At("consumer.letters_published")
 	for _, item := range items {
 		item.Outcome = middleware.DeadLettered
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/millrace/millrace/internal/crash"
 	"github.com/millrace/millrace/middleware"
 )
 
@@ -86,12 +87,16 @@ func (p *Processor) apply(ctx context.Context, f *middleware.Flight, steps []ste
 			}
 		}
 		committed, effectErr = p.effect(ctx, f, tx, todo)
+		if effectErr == nil && len(todo) > 0 {
+			crash.At("consumer.applied")
+		}
 		return effectErr
 	}
 	verdicts, err := p.cfg.Store.Apply(ctx, w)
 	if err != nil {
 		return p.blame(ctx, err, effectErr)
 	}
+	crash.At("consumer.committed")
 	p.idle.moved(w.Partition, d.Epoch, next, p.cfg.Now())
 	for _, fn := range committed {
 		fn()

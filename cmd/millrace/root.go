@@ -94,8 +94,8 @@ func (c *cli) root() *cobra.Command {
 	root.AddCommand(
 		c.upCommand(), c.stopCommand(), c.cleanCommand(), c.readyCommand(), c.serveCommand(), c.migrateCommand(),
 		c.submitCommand(), c.executionsCommand(), c.explainCommand(), c.dlqCommand(), c.outboxCommand(), c.consumersCommand(),
-		c.topicsCommand(),
-		c.configCommand(), c.doctorCommand(), c.tokenCommand(), c.versionCommand(), c.completionCommand(),
+		c.topicsCommand(), c.configCommand(), c.doctorCommand(), c.verifyCommand(), c.tokenCommand(), c.versionCommand(),
+		c.completionCommand(),
 	)
 	return root
 }

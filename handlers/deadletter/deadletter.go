@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/millrace/millrace/internal/crash"
 	"github.com/millrace/millrace/internal/deadletter"
 	"github.com/millrace/millrace/middleware"
 	"github.com/millrace/millrace/pipeline"
@@ -39,8 +40,10 @@ func New() pipeline.Consumer {
 			for i, r := range batch {
 				letters[i] = letterOf(r)
 			}
+			err := deadletter.File(ctx, tx, letters...)
+			crash.At("dead_letters.ingesting")
 			// Whatever is wrong, no letter is to blame: stall.
-			return pipeline.Infrastructure(deadletter.File(ctx, tx, letters...))
+			return pipeline.Infrastructure(err)
 		}),
 		GuardedByState: true,
 		// A letter has the headers of its original, which may be meant for one consumer

@@ -120,12 +120,13 @@ func TestDirection(t *testing.T) {
 		"topics":                 {"topics"},
 		"internal/delivery":      {"topics"},
 		"middleware":             {"topics", "internal/delivery"},
-		"pipeline":               {"topics", "internal/delivery", "middleware", "pipeline"},
+		"pipeline":               {"topics", "internal/delivery", "middleware", "pipeline", "internal/crash"},
 		"internal/execution":     {"topics", "internal/executor"},
 		"internal/executor/spec": {},
-		"internal/kafka":         {"topics", "internal/delivery", "internal/kafka", "internal/secret"},
-		"internal/outbox":        {"topics", "internal/delivery", "internal/postgres", "internal/lease"},
-		"internal/lease":         {"internal/postgres"},
+		"internal/kafka":         {"topics", "internal/delivery", "internal/kafka", "internal/secret", "internal/crash"},
+		"internal/outbox":        {"topics", "internal/delivery", "internal/postgres", "internal/lease", "internal/crash"},
+		"internal/lease":         {"internal/postgres", "internal/crash"},
+		"internal/crash":         {},
 		"internal/postgres":      {"internal/secret"},
 	}
 	for _, p := range packages(t) {

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/millrace/millrace/internal/crash"
 	"github.com/millrace/millrace/internal/lease"
 	"github.com/millrace/millrace/internal/postgres"
 )
@@ -70,6 +71,9 @@ func (s *Store) jobsDue(ctx context.Context) (due bool, err error) {
 
 // chunkOf redrives the next letters of a job whose row is locked.
 func (s *Store) chunkOf(ctx context.Context, tx pgx.Tx, j Job, topics map[string]bool) ([]Outcome, error) {
+	if j.Redriven > 0 {
+		crash.At("redrive.between")
+	}
 	if share, bad := j.badShare(); j.Order.StopAbove > 0 && share > j.Order.StopAbove {
 		note := fmt.Sprintf("%d of the last %d letters were refused or failed again", bad, j.Redriven+j.Refused-j.seenBefore)
 		return nil, finishJob(ctx, tx, j.ID, JobStopped, note)

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/millrace/millrace/internal/crash"
 	"github.com/millrace/millrace/internal/outbox"
 	"github.com/millrace/millrace/internal/postgres"
 	"github.com/millrace/millrace/middleware"
@@ -176,6 +177,7 @@ func (s *Store) noteSent(outcomes []Outcome) {
 	}
 	s.refused.Add(float64(len(outcomes) - sent))
 	if sent > 0 {
+		crash.At("redrive.sent")
 		s.redriven.Add(float64(sent))
 		s.cfg.Wake()
 	}
@@ -244,7 +246,11 @@ func (r redriver) settle(ctx context.Context, tx pgx.Tx, letters []Letter, look 
 	if look || len(good) == 0 {
 		return outcomes, nil
 	}
-	return outcomes, r.send(ctx, tx, good)
+	if err := r.send(ctx, tx, good); err != nil {
+		return outcomes, err
+	}
+	crash.At("redrive.sending")
+	return outcomes, nil
 }
 
 // judge says why a letter cannot be redriven.

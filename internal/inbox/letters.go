@@ -5,6 +5,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/millrace/millrace/internal/crash"
 	"github.com/millrace/millrace/internal/deadletter"
 	"github.com/millrace/millrace/internal/postgres"
 	"github.com/millrace/millrace/middleware"
@@ -33,5 +34,7 @@ func fileLetters(ctx context.Context, tx effectTx, w pipeline.Work, verdicts []p
 		return err
 	}
 	*tx.appended = true
-	return publishLetters(ctx, tx, w, letters)
+	err := publishLetters(ctx, tx, w, letters)
+	crash.At("consumer.letters_filed")
+	return err
 }

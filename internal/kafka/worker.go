@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 
+	"github.com/millrace/millrace/internal/crash"
 	"github.com/millrace/millrace/internal/delivery"
 	"github.com/millrace/millrace/topics"
 
@@ -246,6 +247,7 @@ func (w *worker) ack(d *delivery.Delivery, leaderEpoch int32) {
 	w.ackedRecords += int64(len(d.Records))
 	stalled := w.state.State == StateStalled
 	w.mu.Unlock()
+	crash.At("transport.acked")
 	w.s.commit.soon()
 	if stalled {
 		w.setState(PartitionStatus{State: StateRunning})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/millrace/millrace/internal/crash"
 	"github.com/millrace/millrace/topics"
 )
 
@@ -86,7 +87,9 @@ func (e *engine) call(rows []*row, within time.Duration) called {
 	for i, r := range rows {
 		records[i] = r.record
 	}
+	crash.At("relay.publishing")
 	errs := e.publishSafely(ctx, records)
+	crash.At("relay.published")
 	result := called{rows: rows, errs: errs, at: time.Now(), stopped: e.ctx.Err() != nil}
 	if errs == nil {
 		result.errs = make([]error, len(rows))
@@ -244,6 +247,7 @@ func (e *engine) marked(m marked) {
 		}
 		return
 	}
+	crash.At("relay.marked")
 	e.database.recovered(e.ctx, e.log)
 	e.view.pledged(m.order.era, m.xid, m.order.after)
 	for s := range e.shardsOf(m.order) {

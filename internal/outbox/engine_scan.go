@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"time"
+
+	"github.com/millrace/millrace/internal/crash"
 )
 
 const (
@@ -197,6 +199,9 @@ func (e *engine) scanned(r scanned) {
 	if r.err != nil {
 		e.scanFailed(r)
 		return
+	}
+	if len(r.rows) > 0 {
+		crash.At("relay.scanned")
 	}
 	e.database.recovered(e.ctx, e.log)
 	if !e.trust(r) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/millrace/millrace/internal/crash"
 	"github.com/millrace/millrace/internal/execution"
 )
 
@@ -98,6 +99,9 @@ func (s *Store) Admit(ctx context.Context, a Admission) (Admitted, error) {
 	if err != nil {
 		return Admitted{}, fmt.Errorf("admit: %w", err)
 	}
+	if out.Executions > 0 {
+		crash.At("admitter.admitted")
+	}
 	if opened {
 		// It may be one of another class, whose admitter sleeps.
 		s.waker.Wake(WakeAdmission)
@@ -143,7 +147,11 @@ func (s *Store) admit(ctx context.Context, tx pgx.Tx, a Admission, room capacity
 		out.Executions++
 	}
 	out.More = out.More || out.Executions == a.Max
-	return change.save(ctx, tx)
+	err = change.save(ctx, tx)
+	if out.Executions > 0 {
+		crash.At("admitter.admitting")
+	}
+	return err
 }
 
 // admissible selects, in order, what may be admitted. A row that somebody else
