@@ -63,6 +63,7 @@ bench: ## Measure on real Kafka and PostgreSQL; prints figures and how they were
 .PHONY: lint
 lint: $(TOOLS)/golangci-lint-$(GOLANGCI) ## Run the linters
 	$< run ./...
+	$(GO) vet -tags nosarama ./app
 
 $(TOOLS)/golangci-lint-$(GOLANGCI):
 	GOBIN=$(TOOLS) $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI)
