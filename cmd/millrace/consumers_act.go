@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strconv"
@@ -108,36 +109,14 @@ every partition of the consumer that is stalled.`,
 				return usagef("give --partition or --all, and not both: see %s --help", cmd.CommandPath())
 			}
 			return c.withAPI(func(api *client.Client) error {
-				partitions := []int32{partition}
-				if all {
-					s, err := api.Consumer(cmd.Context(), names[0])
+				if !all {
+					done, err := api.RetryConsumer(cmd.Context(), names[0], partition, reason)
 					if err != nil {
 						return err
 					}
-					partitions = nil
-					for _, p := range s.Partitions {
-						if p.State == "stalled" {
-							partitions = append(partitions, p.Partition)
-						}
-					}
+					return c.printConsumerActions(true, done)
 				}
-				var done []client.ConsumerAction
-				var errs []error
-				for _, p := range partitions {
-					a, err := api.RetryConsumer(cmd.Context(), names[0], p, reason)
-					if err != nil {
-						errs = append(errs, fmt.Errorf("partition %d: %w", p, err))
-						continue
-					}
-					done = append(done, a)
-				}
-				if len(partitions) == 0 {
-					c.notef("no partition is stalled")
-				}
-				if len(done) > 0 || len(errs) == 0 {
-					errs = append(errs, c.printConsumerActions(!all, done...))
-				}
-				return errors.Join(errs...)
+				return c.retryStalled(cmd.Context(), api, names[0], reason)
 			})
 		},
 	}
@@ -145,6 +124,35 @@ every partition of the consumer that is stalled.`,
 	cmd.Flags().BoolVar(&all, "all", false, "all partitions that are stalled")
 	reasonFlag(cmd, &reason)
 	return cmd
+}
+
+// retryStalled tries every stalled partition of a consumer. One that cannot be tried
+// does not keep the others from it.
+func (c *cli) retryStalled(ctx context.Context, api *client.Client, name, reason string) error {
+	s, err := api.Consumer(ctx, name)
+	if err != nil {
+		return err
+	}
+	var done []client.ConsumerAction
+	var errs []error
+	for _, p := range s.Partitions {
+		if p.State != "stalled" {
+			continue
+		}
+		a, err := api.RetryConsumer(ctx, name, p.Partition, reason)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("partition %d: %w", p.Partition, err))
+			continue
+		}
+		done = append(done, a)
+	}
+	if len(done)+len(errs) == 0 {
+		c.notef("no partition is stalled")
+	}
+	if len(done) > 0 || len(errs) == 0 {
+		errs = append(errs, c.printConsumerActions(false, done...))
+	}
+	return errors.Join(errs...)
 }
 
 func (c *cli) consumersDeadLetterCommand() *cobra.Command {

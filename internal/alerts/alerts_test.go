@@ -96,10 +96,17 @@ func (d *desk) exec(t *testing.T, sql string, args ...any) {
 	require.NoError(t, err)
 }
 
+func (d *desk) text(t *testing.T, sql string) string {
+	t.Helper()
+	var text string
+	require.NoError(t, d.pool.QueryRow(t.Context(), sql).Scan(&text))
+	return text
+}
+
 // watch runs a watcher of a process of its own until the test ends.
 func (d *desk) watch(t *testing.T, cfg alerts.Config) (stop func()) {
 	t.Helper()
-	leases := lease.NewManager(d.pool, "test", 0, nil, lease.WithSignals(d.signals))
+	leases := lease.NewManager(d.pool, "test", time.Minute, nil, lease.WithSignals(d.signals))
 	cfg.Pool, cfg.Leases, cfg.Signals, cfg.Registerer = d.pool, leases, d.signals, prometheus.NewRegistry()
 	cfg.Interval, cfg.BackoffMin, cfg.BackoffMax = 50*time.Millisecond, 10*time.Millisecond, 20*time.Millisecond
 	w, err := alerts.New(cfg)
@@ -151,7 +158,9 @@ func TestAStallIsToldOnceAndItsEndToo(t *testing.T) {
 		assert.JSONEq(t, `{"consumer":"audit","group":"millrace-audit","topic":"events","partition":2,"state":"stalled","owner":"host-1",
 			"tries":3,"class":"handler","error":"no such account","offset":7}`, string(p.Details), "and not the key")
 	}
-	// The other process takes over, and tells nothing again.
+	// The other process takes over, and tells nothing again. (Before it was noted that
+	// somebody was told, it would.)
+	require.Eventually(t, func() bool { return d.text(t, `SELECT coalesce(max(sent_status), '') FROM alerts`) == "FIRING" }, patience, 5*time.Millisecond)
 	stop()
 	d.stall(t, 2, "running", 0)
 	p := r.next(t)
@@ -206,19 +215,14 @@ func TestAnAlertThatCannotBeSent(t *testing.T) {
 		Secret: func() (secret.Secret, error) { return secret.Secret{}, errors.New("permission denied") },
 	})
 	d.stall(t, 1, "stalled", time.Hour)
-	state := func(sql string) string {
-		var text string
-		require.NoError(t, d.pool.QueryRow(t.Context(), sql).Scan(&text))
-		return text
-	}
 	require.Eventually(t, func() bool {
-		return state(`SELECT coalesce(max(last_error), '') FROM alerts`) == "post alert: permission denied"
+		return d.text(t, `SELECT coalesce(max(last_error), '') FROM alerts`) == "post alert: permission denied"
 	}, patience, 10*time.Millisecond)
 	stop()
 	r := newReceiver(t)
 	d.stall(t, 1, "running", 0)
 	d.watch(t, alerts.Config{URL: secret.New(r.URL), StallAfter: time.Minute})
-	require.Eventually(t, func() bool { return state(`SELECT status FROM alerts`) == "RESOLVED" }, patience, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return d.text(t, `SELECT status FROM alerts`) == "RESOLVED" }, patience, 10*time.Millisecond)
 	assert.Equal(t, "resolved", r.next(t).Status)
 	assert.Empty(t, r.posts)
 }
