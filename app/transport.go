@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"log/slog"
+	"slices"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -10,6 +11,7 @@ import (
 	"go.uber.org/fx"
 
 	"github.com/millrace/millrace/configs"
+	letterfiler "github.com/millrace/millrace/handlers/deadletter"
 	"github.com/millrace/millrace/internal/consumers"
 	"github.com/millrace/millrace/internal/deadletter"
 	"github.com/millrace/millrace/internal/inbox"
@@ -17,6 +19,7 @@ import (
 	"github.com/millrace/millrace/internal/outbox"
 	"github.com/millrace/millrace/internal/postgres"
 	"github.com/millrace/millrace/pipeline"
+	"github.com/millrace/millrace/topics"
 )
 
 // transportModule connects consumers and publishers to Kafka.
@@ -76,12 +79,25 @@ func newRouter(p routerParams) (*pipeline.Router, error) {
 		return nil, err
 	}
 	p.Conns.unused = append(p.Conns.unused, router.Close)
-	for _, c := range p.Consumers {
+	for _, c := range append(slices.Clone(p.Consumers), letterFilers(p.Config, p.Consumers)...) {
 		if err := router.Add(c); err != nil {
 			return nil, err
 		}
 	}
 	return router, nil
+}
+
+// letterFilers are the consumers that file the letters of further dead-letter
+// topics: those that consumers of this process name, and those of the
+// configuration. Wherever they run they share their groups.
+func letterFilers(cfg configs.Config, consumers []pipeline.Consumer) []pipeline.Consumer {
+	var further []topics.Topic
+	if cfg.HasRole(configs.RoleMaintenance) {
+		for _, name := range cfg.DeadLetters.Topics {
+			further = append(further, cfg.TopicNaming().Logical(name))
+		}
+	}
+	return letterfiler.Others(consumers, further...)
 }
 
 // subscribe joins the group of one consumer.

@@ -121,7 +121,7 @@ func (p *plant) router(t *testing.T) *pipeline.Router {
 	})
 	require.NoError(t, err)
 	quick := pipeline.Delivery{MaxAttempts: 1, Breaker: pipeline.Breaker{Faults: -1}}
-	for _, c := range []pipeline.Consumer{
+	consumers := []pipeline.Consumer{
 		{Name: "each", Topic: "marks", Delivery: quick, Handle: pipeline.On(func(_ context.Context, m mark) error { return p.take("each", m.ID) })},
 		{Name: "tx", Topic: "marks", Delivery: quick, Handle: pipeline.OnTx(func(ctx context.Context, tx pipeline.Tx, m mark) error {
 			if err := p.take("tx", m.ID); err != nil {
@@ -142,8 +142,11 @@ func (p *plant) router(t *testing.T) *pipeline.Router {
 			p.letters = append(p.letters, batch...)
 			return nil
 		}), GuardedByState: true, Delivery: pipeline.Delivery{DeadLetterTopic: "own-dlq"}},
+		{Name: "custom", Topic: "marks", Delivery: pipeline.Delivery{MaxAttempts: 1, DeadLetterTopic: "own-dlq", Breaker: pipeline.Breaker{Faults: -1}},
+			Handle: pipeline.On(func(_ context.Context, m mark) error { return p.take("custom", m.ID) })},
 		filer.New(),
-	} {
+	}
+	for _, c := range append(consumers, filer.Others(consumers, "missing-dlq")...) {
 		require.NoError(t, r.Add(c))
 	}
 	return r
@@ -324,6 +327,26 @@ func TestALetterThatIsCopiedBackIsProcessed(t *testing.T) {
 	p.publish(t, l.Record("marks"))
 	p.awaitTaken(t, "tx", "a")
 	p.awaitTaken(t, "each", "a", "a")
+}
+
+// A consumer with a dead-letter topic of its own, and what another program wrote
+// there.
+func TestOtherDeadLetterTopicsAreFiledToo(t *testing.T) {
+	t.Parallel()
+	p := newPlant(t)
+	p.setBroken("custom")
+	p.publish(t, markRecord(t, "a"))
+	l := p.awaitLetters(t, 1, deadletter.Filter{})[0]
+	assert.Equal(t, "custom", l.Consumer)
+	p.setBroken()
+	p.redrive(t, false, l)
+	p.awaitTaken(t, "custom", "a")
+	p.publish(t, topics.Record{Topic: "own-dlq", Value: []byte("x"), Headers: []topics.Header{
+		{Key: "__connect.errors.topic", Value: []byte("orders")}, {Key: "__connect.errors.partition", Value: []byte("1")},
+		{Key: "__connect.errors.offset", Value: []byte("7")}, {Key: "__connect.errors.connector.name", Value: []byte("sink")}}})
+	l = p.awaitLetters(t, 1, deadletter.Filter{Consumer: "sink"})[0]
+	assert.Equal(t, "kafka-connect", l.Origin)
+	assert.Equal(t, "orders", l.Record.Topic)
 }
 
 // What lies in the dead-letter topic and is no letter is not passed over.

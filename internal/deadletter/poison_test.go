@@ -114,7 +114,7 @@ func TestPoisonIsQuarantinedAndItsNeighbourGoesOn(t *testing.T) {
 	p.publish(t, markRecord(t, "end"))
 	p.awaitTaken(t, "each", "end")
 	p.awaitTaken(t, "tx", "end")
-	letters := p.awaitLetters(t, 2*len(poison), deadletter.Filter{})
+	letters := p.awaitLetters(t, 3*len(poison), deadletter.Filter{})
 	for _, l := range letters {
 		assert.Equal(t, "message", l.Class, l.Reason)
 		whole, err := p.store.Get(t.Context(), l.ID.String())
@@ -125,7 +125,7 @@ func TestPoisonIsQuarantinedAndItsNeighbourGoesOn(t *testing.T) {
 		assert.Equal(t, want.Headers, whole.Record.Headers)
 	}
 	p.awaitFiled(t, 2*len(poison))
-	assert.Len(t, p.all(t, deadletter.Filter{}), 2*len(poison))
+	assert.Len(t, p.all(t, deadletter.Filter{}), 3*len(poison))
 }
 
 func TestALetterTellsOfItsAttempts(t *testing.T) {

@@ -2,6 +2,7 @@ package deadletter_test
 
 import (
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -192,4 +193,13 @@ func TestFigures(t *testing.T) {
 	n, err := testutil.GatherAndCount(b.reg, "millrace_dead_letters")
 	require.NoError(t, err)
 	assert.Equal(t, 5, n)
+	b.start(t, deadletter.Order{})
+	require.NoError(t, gauge.Count(t.Context()))
+	require.NoError(t, testutil.GatherAndCompare(b.reg, strings.NewReader(`
+# HELP millrace_dead_letter_redrives Redrives of many dead letters that are not over, by state, as of the last count.
+# TYPE millrace_dead_letter_redrives gauge
+millrace_dead_letter_redrives{state="PAUSED"} 0
+millrace_dead_letter_redrives{state="RUNNING"} 1
+millrace_dead_letter_redrives{state="STOPPED"} 0
+`), "millrace_dead_letter_redrives"))
 }
