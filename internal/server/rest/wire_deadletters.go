@@ -40,7 +40,7 @@ type DeadLetter struct {
 	RedriveOf     string    `json:"redrive_of,omitempty" doc:"The letter whose redrive failed and led to this one"`
 
 	Value     *DeadLetterBytes   `json:"value,omitempty" doc:"Not in lists; missing when the record has none"`
-	ValueJSON json.RawMessage    `json:"value_json,omitempty" doc:"The value, if it is JSON; not in lists"`
+	ValueJSON json.RawMessage    `json:"value_json,omitempty" doc:"The value, if it is JSON and nested at most 50 deep; not in lists"`
 	Headers   []DeadLetterHeader `json:"headers,omitempty" doc:"In order, repeated names included; not in lists"`
 	Actions   []DeadLetterAction `json:"actions,omitempty" doc:"What people did with it; not in lists"`
 }
@@ -172,7 +172,7 @@ func fromLetter(l deadletter.Letter) DeadLetter {
 func fromWholeLetter(l deadletter.Letter) *DeadLetter {
 	d := fromLetter(l)
 	d.Error, d.Value = l.Error, bytesOf(l.Record.Value)
-	if utf8.Valid(l.Record.Value) && json.Valid(l.Record.Value) {
+	if utf8.Valid(l.Record.Value) && json.Valid(l.Record.Value) && depth(l.Record.Value) <= maxValueDepth {
 		d.ValueJSON = l.Record.Value
 	}
 	for _, h := range l.Record.Headers {
@@ -182,6 +182,31 @@ func fromWholeLetter(l deadletter.Letter) *DeadLetter {
 		d.Actions = append(d.Actions, DeadLetterAction{At: a.At.UTC(), Actor: a.Actor, Action: a.Action, Reason: a.Reason, Forced: a.Forced})
 	}
 	return &d
+}
+
+// maxValueDepth is how deep a value may be nested to be shown as JSON. Within an
+// answer it makes that answer as deep, and many readers give up at 64 or 100 levels,
+// Go's at 10 000. The value as text has no such limit.
+const maxValueDepth = 50
+
+// depth is how deep valid JSON is nested.
+func depth(value []byte) int {
+	deepest, now, quoted := 0, 0, false
+	for i := 0; i < len(value); i++ {
+		switch c := value[i]; {
+		case quoted && c == '\\':
+			i++ // whatever is escaped
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '{' || c == '[':
+			now++
+			deepest = max(deepest, now)
+		case c == '}' || c == ']':
+			now--
+		}
+	}
+	return deepest
 }
 
 func fromHeader(h topics.Header) DeadLetterHeader {
