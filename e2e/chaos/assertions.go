@@ -38,7 +38,7 @@ func (s *session) assertions(ctx context.Context) {
 		{check.Doubled, "output chunks overlap", `SELECT a.execution_id::text FROM execution_outputs a JOIN execution_outputs b USING (execution_id, attempt, stream)
 			WHERE a.index < b.index AND a.start_offset + length(a.data) > b.start_offset`},
 	} {
-		rows, err := s.world.DB.Query(ctx, `SELECT * FROM (`+a.sql+`) AS found LIMIT 20`, args(a.sql, s.run_.Phantoms.Load())...)
+		rows, err := s.world.DB.Query(ctx, `SELECT * FROM (`+a.sql+`) AS found LIMIT 20`, args(a.sql, s.torture.Phantoms.Load())...)
 		if err != nil {
 			s.find(check.Other, "assertions", "%s: %v", a.what, err)
 			continue

@@ -92,7 +92,7 @@ func (s *session) judge(ctx context.Context) error {
 		return err
 	}
 	add := func(defects []check.Defect) { s.findings.Add(defects...) }
-	phantoms := s.run_.Phantoms.Load()
+	phantoms := s.torture.Phantoms.Load()
 	var all []check.Fact
 	for _, f := range e.facts {
 		all = append(all, f.Fact)
@@ -115,7 +115,7 @@ func (s *session) judge(ctx context.Context) error {
 	s.judgeExecutions(ctx)
 	s.assertions(ctx)
 	s.totals = totals{
-		kills: s.world.Kills.Load(), faults: s.run_.Faults.Load(), facts: int64(len(e.facts)), events: int64(len(e.records)),
+		kills: s.world.Kills.Load(), faults: s.torture.Faults.Load(), facts: int64(len(e.facts)), events: int64(len(e.records)),
 		effects: int64(len(e.effects) + len(each)), executions: s.requests.Answered.Load(), letters: int64(len(e.letters)),
 		republished: s.totals.republished, repeated: int64(repeated + again), inDoubt: s.producer.InDoubt.Load(),
 	}
@@ -139,7 +139,7 @@ func (s *session) judgeLog(e evidence, phantoms bool) {
 		}
 	}
 	// Each fault can make a relay publish once more what it could not mark.
-	copies := 1 + int(s.run_.Faults.Load())
+	copies := 1 + int(s.torture.Faults.Load())
 	defects, counts := check.Log(sent, records, copies, phantoms)
 	s.findings.Add(defects...)
 	s.totals.republished = int64(counts.Republished)
@@ -224,7 +224,7 @@ func (s *session) judgeExecutions(ctx context.Context) {
 			s.find(check.Lost, "executions", "%s of %s is still %s", id, key, state)
 		}
 	}
-	if len(there) > len(ids) && !s.run_.Phantoms.Load() {
+	if len(there) > len(ids) && !s.torture.Phantoms.Load() {
 		s.find(check.Doubled, "executions", "there are %d, and %d were asked for", len(there), len(ids))
 	}
 }
@@ -243,7 +243,7 @@ func (s *session) farewell(ctx context.Context) {
 			s.find(check.Other, "leaks", "%d connections are left after the stop: %s", left, rows[0])
 			break
 		}
-		time.Sleep(200 * time.Millisecond) //nolint:forbidigo // polling a server at the end of a program
+		<-time.After(200 * time.Millisecond)
 	}
 	for _, m := range s.world.Members {
 		for _, path := range m.LogFiles() {

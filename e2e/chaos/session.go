@@ -37,7 +37,7 @@ type session struct {
 	totals   totals
 
 	world    *world.World
-	run_     *nemesis.Run
+	torture  *nemesis.Run
 	producer *workload.Producer
 	requests *workload.Requests
 	operator *workload.Operator
@@ -142,7 +142,7 @@ func (s *session) furnish(ctx context.Context) error {
 	}
 	s.operator = workload.NewOperator(s.world.DB, func() []*client.Client { return s.requests.Clients() })
 	s.sampler = &sampler{world: s.world, findings: s.findings}
-	s.run_ = &nemesis.Run{
+	s.torture = &nemesis.Run{
 		World: s.world, Producer: s.producer, Requests: s.requests, Operator: s.operator, Findings: s.findings,
 		Pause: func() func() { s.stopLoad(); return func() { s.start(ctx) } }, Restored: s.restored,
 	}
@@ -203,12 +203,12 @@ func (s *session) torment(ctx context.Context) {
 	case <-time.After(warmUp):
 	}
 	if len(s.cases) == 1 && s.cases[0].Lane == nemesis.Alone {
-		s.run_.Once(ctx, s.cases[0], s.seed)
+		s.torture.Once(ctx, s.cases[0], s.seed)
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.time)
 	defer cancel()
-	s.run_.Mix(ctx, s.cases, s.seed)
+	s.torture.Mix(ctx, s.cases, s.seed)
 }
 
 // mend takes away whatever may still be wrong and waits until all processes are

@@ -2,6 +2,7 @@ package check_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -186,7 +187,7 @@ func TestTheLogAgainstTheOutbox(t *testing.T) {
 	assert.Equal(t, check.LogCounts{Records: 4}, counts)
 
 	// A relay that could not mark publishes the rest once more, in order.
-	again := append(clean, record(4, "a2"), record(5, "a3"))
+	again := slices.Concat(clean, []check.Logged{record(4, "a2"), record(5, "a3")})
 	found, counts = check.Log(sent, again, 2, false)
 	assert.Empty(t, found)
 	assert.Equal(t, 2, counts.Republished)

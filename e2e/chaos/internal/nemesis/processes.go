@@ -72,9 +72,12 @@ func killSlowed(ctx context.Context, l *lane, m *world.Member) error {
 	if l.rng.IntN(3) == 0 {
 		server = world.Kafka
 	}
-	heal := l.World.Links.Inject(m.Link, server, -1, world.Latency(world.ToClient, l.between(10*time.Millisecond, 150*time.Millisecond)))
+	// Late requests widen the time before a statement takes effect, late answers that
+	// after it.
+	stream := []string{world.ToServer, world.ToClient}[l.rng.IntN(2)]
+	heal := l.World.Links.Inject(m.Link, server, -1, world.Latency(stream, l.between(20*time.Millisecond, 400*time.Millisecond)))
 	l.hold(ctx, 300*time.Millisecond, 2*time.Second)
-	l.fault("kill %s, to which %s answers late", m.Name, server)
+	l.fault("kill %s, for which data %s of %s are late", m.Name, stream, server)
 	err := m.Kill()
 	heal()
 	l.hold(ctx, 0, time.Second)

@@ -250,9 +250,10 @@ func (c *consumer) apply(ctx context.Context, pool *pgxpool.Pool, tx pipeline.Tx
 	case PlantOutside:
 		return insert(ctx, pool)
 	case PlantEarlyCommit:
+		late := context.WithoutCancel(ctx)
 		go func() {
 			<-time.After(100 * time.Millisecond)
-			_ = insert(context.Background(), pool)
+			_ = insert(late, pool)
 		}()
 		return nil
 	default:
