@@ -85,7 +85,34 @@ func killSlowed(ctx context.Context, l *lane, m *world.Member) error {
 }
 
 func killRelay(ctx context.Context, l *lane) error {
-	return killRepeatedly(ctx, l, world.Relay, 3+l.rng.IntN(3))
+	for range 2 {
+		if err := killUnmarked(ctx, l); err != nil {
+			return err
+		}
+		if err := killRepeatedly(ctx, l, world.Relay, 1+l.rng.IntN(2)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// killUnmarked kills a relay whose publishing works while what it has to say to the
+// database does not arrive: what Kafka has acknowledged is not marked, and the next
+// owner of the shards has to publish it again.
+func killUnmarked(ctx context.Context, l *lane) error {
+	m := l.pick(world.Relay)
+	if m == nil || ctx.Err() != nil {
+		return nil
+	}
+	defer m.Release()
+	// Its connections of the next second are half-open at different moments.
+	heal := l.World.Links.Inject(m.Link, world.Postgres, -1, world.Latency(world.ToServer, time.Second))
+	l.hold(ctx, 1100*time.Millisecond, 2500*time.Millisecond)
+	l.fault("kill %s between publish and mark", m.Name)
+	err := m.Kill()
+	heal()
+	l.hold(ctx, 0, time.Second)
+	return errors.Join(err, restart(m))
 }
 
 func killConsumer(ctx context.Context, l *lane) error {
