@@ -34,7 +34,7 @@ func (s *session) assertions(ctx context.Context) {
 			WHERE (v.state, v.attempt, v.exit_code, v.reason) IS DISTINCT FROM
 				(e.state, e.attempt, (e.result->>'exit_code')::int, nullif(e.result->>'reason', '')) AND NOT $1::boolean`},
 		{check.Other, "letter has no known end", `SELECT id || ' ' || status FROM dead_letters WHERE status NOT IN ('OPEN', 'REDRIVEN', 'RESOLVED', 'DISCARDED')`},
-		{check.Other, "letter is still open", `SELECT consumer || ' ' || class || ' ' || error FROM dead_letters WHERE status = 'OPEN'`},
+		{check.Other, "letter is still open", `SELECT consumer || ' ' || class || ' ' || error FROM dead_letters WHERE status = 'OPEN' AND NOT $1::boolean`},
 		{check.Doubled, "output chunks overlap", `SELECT a.execution_id::text FROM execution_outputs a JOIN execution_outputs b USING (execution_id, attempt, stream)
 			WHERE a.index < b.index AND a.start_offset + length(a.data) > b.start_offset`},
 	} {

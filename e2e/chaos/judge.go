@@ -14,6 +14,13 @@ import (
 	"github.com/millrace/millrace/topics"
 )
 
+// place is where a record lies.
+type place struct {
+	topic     string
+	partition int32
+	offset    int64
+}
+
 // evidence is everything that a run has left.
 type evidence struct {
 	facts     []workload.StoredFact
@@ -44,11 +51,6 @@ func (s *session) collect(ctx context.Context) (e evidence, err error) {
 	}
 	if e.positions, err = workload.Positions(ctx, db); err != nil {
 		return e, err
-	}
-	type place struct {
-		topic     string
-		partition int32
-		offset    int64
 	}
 	filed := map[place]bool{}
 	for _, l := range e.letters {
@@ -111,7 +113,7 @@ func (s *session) judge(ctx context.Context) error {
 	add(defects)
 	add(check.Owners(e.effects))
 	s.judgeLog(e, phantoms)
-	s.judgeLetters(e)
+	s.judgeLetters(e, phantoms)
 	s.judgeExecutions(ctx)
 	s.assertions(ctx)
 	s.totals = totals{
@@ -163,9 +165,24 @@ func (s *session) judgeLog(e evidence, phantoms bool) {
 	}
 }
 
+// strays are the places of records without a fact.
+func (e evidence) strays() map[place]bool {
+	known := map[string]bool{}
+	for _, f := range e.facts {
+		known[f.EventID] = true
+	}
+	found := map[place]bool{}
+	for _, r := range e.records {
+		if !known[r.EventID] {
+			found[place{r.Topic, r.Partition, r.Offset}] = true
+		}
+	}
+	return found
+}
+
 // judgeLetters holds the dead letters against the poison. Poison that was cured
 // before a consumer met it need not have one.
-func (s *session) judgeLetters(e evidence) {
+func (s *session) judgeLetters(e evidence, phantoms bool) {
 	applied := map[string]map[string]bool{}
 	for _, list := range [][]check.Effect{e.effects, e.notes} {
 		for _, x := range list {
@@ -192,10 +209,12 @@ func (s *session) judgeLetters(e evidence) {
 	of := map[string]topics.Topic{
 		workload.LedgerTx: workload.Ledger, workload.LedgerBatch: workload.Ledger, workload.LedgerEach: workload.Ledger, workload.CorpusLedger: workload.Corpus,
 	}
+	stray := e.strays()
 	for consumer, topic := range of {
 		var mine []check.Letter
 		for _, l := range e.letters {
-			if l.Consumer == consumer {
+			// Letters of a history that was undone are nobody's fault.
+			if l.Consumer == consumer && !(phantoms && stray[place{l.Topic, l.Partition, l.Offset}]) {
 				mine = append(mine, l)
 			}
 		}

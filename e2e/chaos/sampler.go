@@ -15,15 +15,23 @@ type sampler struct {
 	world    *world.World
 	findings *check.Findings
 
-	mu   sync.Mutex
-	seen check.Positions
+	mu     sync.Mutex
+	seen   check.Positions
+	paused bool
 }
 
-// restart forgets what was seen: a restored database begins anew.
-func (s *sampler) restart() {
+// pause stops the sampling, and forgets what was seen: a restored database begins
+// anew.
+func (s *sampler) pause() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.seen = check.Positions{}
+	s.seen, s.paused = check.Positions{}, true
+}
+
+func (s *sampler) resume() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.paused = false
 }
 
 func (s *sampler) run(ctx context.Context) {
@@ -42,6 +50,9 @@ func (s *sampler) run(ctx context.Context) {
 func (s *sampler) look(ctx context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.paused {
+		return
+	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	sample, err := workload.Positions(ctx, s.world.DB)

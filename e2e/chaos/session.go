@@ -144,7 +144,7 @@ func (s *session) furnish(ctx context.Context) error {
 	s.sampler = &sampler{world: s.world, findings: s.findings}
 	s.torture = &nemesis.Run{
 		World: s.world, Producer: s.producer, Requests: s.requests, Operator: s.operator, Findings: s.findings,
-		Pause: func() func() { s.stopLoad(); return func() { s.start(ctx) } }, Restored: s.restored,
+		Pause: func() func() { s.stopLoad(); return func() { s.start(ctx) } }, Rewind: s.sampler.pause, Restored: s.restored,
 	}
 	return nil
 }
@@ -183,7 +183,7 @@ func (s *session) restored(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.sampler.restart()
+	s.sampler.resume()
 	if err := s.producer.Resume(ctx, s.world.DB, dsns); err != nil {
 		return err
 	}

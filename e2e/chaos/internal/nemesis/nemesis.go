@@ -91,6 +91,9 @@ type Run struct {
 	Findings *check.Findings
 	// Pause stops the workload until the returned function is called.
 	Pause func() (resume func())
+	// Rewind is called before the database is put back to an earlier point: positions
+	// go back with it.
+	Rewind func()
 	// Restored is called when the database was put back to an earlier point and the
 	// processes are to be started on it.
 	Restored func(ctx context.Context) error

@@ -54,6 +54,7 @@ func (l *lane) swap(ctx context.Context, replace func() error) error {
 	if err := l.World.Postgres.Stop(ctx); err != nil {
 		return err
 	}
+	l.Rewind()
 	if err := replace(); err != nil {
 		return err
 	}
