@@ -361,6 +361,35 @@ func TestPartitionsThatATopicGetsAreConsumed(t *testing.T) {
 	msg.Ack()
 }
 
+// A topic that was made anew takes records again, from a client that knew the former
+// one as well, and nobody is told that a record was at fault.
+func TestPublishToATopicThatWasReplaced(t *testing.T) {
+	t.Parallel()
+	for name, records := range map[string]int{"shared client": 1, "lane": 40} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFake(t)
+			f.cfg.MetadataMaxAge = 50 * time.Millisecond
+			pub := f.publisher(kafka.PublisherConfig{Lanes: 1})
+			recs := make([]topics.Record, records)
+			for i := range recs {
+				recs[i] = topics.Record{Topic: "one", Key: []byte("k"), Value: []byte("v")}
+			}
+			require.Nil(t, pub.PublishRecords(t.Context(), recs))
+			require.NoError(t, f.DeleteTopic("one"))
+			require.NoError(t, f.CreateTopic("one", 1, nil))
+			require.Eventually(t, func() bool {
+				errs := pub.PublishRecords(t.Context(), recs)
+				for _, err := range errs {
+					assert.False(t, kafka.IsRejected(err), "%v", err)
+				}
+				return errs == nil
+			}, patience, tick)
+			f.read("one", records)
+		})
+	}
+}
+
 func TestLatestIsDecidedOnce(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
