@@ -214,7 +214,7 @@ func (s *session) judgeLetters(e evidence, phantoms bool) {
 		var mine []check.Letter
 		for _, l := range e.letters {
 			// Letters of a history that was undone are nobody's fault.
-			if l.Consumer == consumer && !(phantoms && stray[place{l.Topic, l.Partition, l.Offset}]) {
+			if l.Consumer == consumer && (!phantoms || !stray[place{l.Topic, l.Partition, l.Offset}]) {
 				mine = append(mine, l)
 			}
 		}

@@ -47,7 +47,7 @@ func (l *lane) runTool(ctx context.Context, name string, args ...string) error {
 func (l *lane) swap(ctx context.Context, replace func() error) error {
 	resume := l.Pause()
 	defer resume()
-	l.note("everything stops")
+	l.fault("everything stops, the database is put back")
 	if err := l.World.StopAll(ctx); err != nil {
 		l.complain("%v", err)
 	}
