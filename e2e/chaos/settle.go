@@ -87,7 +87,7 @@ func (s *session) settle(ctx context.Context) error {
 // moves any more, and returns false.
 func (s *session) until(ctx context.Context, goals []goal) bool {
 	var last []int64
-	moved := time.Now()
+	moved, told := time.Now(), time.Now()
 	for {
 		left := make([]int64, len(goals))
 		done := true
@@ -108,6 +108,10 @@ func (s *session) until(ctx context.Context, goals []goal) bool {
 		if time.Since(moved) > stuckAfter {
 			s.stuck(fmt.Sprintf("nothing moves for %s: %s", stuckAfter, unmet(goals, left)))
 			return false
+		}
+		if time.Since(told) > 15*time.Second {
+			told = time.Now()
+			s.world.Note("still waiting: %s", unmet(goals, left))
 		}
 		select {
 		case <-ctx.Done():
