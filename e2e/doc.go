@@ -1,6 +1,6 @@
 // Package e2e tests Millrace from outside: the real binary, as several processes,
 // over HTTP, against brokers and databases that are killed and come back. It holds
-// no code but tests.
+// no code but tests; the chaos runs of many faults at once are in e2e/chaos.
 //
 // # What runs where
 //

@@ -75,8 +75,8 @@ func rules() []rule {
 		},
 		{
 			[]string{"github.com/twmb/franz-go"},
-			[]string{"internal/kafka", "internal/embedded", "internal/testenv", "bench"},
-			"only the transport knows a Kafka client",
+			[]string{"internal/kafka", "internal/embedded", "internal/testenv", "bench", "e2e"},
+			"only the transport knows a Kafka client, and what plays a person with Kafka's tools",
 		},
 		{
 			[]string{"github.com/IBM/sarama", "github.com/ThreeDotsLabs/watermill-kafka"},

@@ -72,6 +72,17 @@ func TestDeadLettersOnTheWire(t *testing.T) {
 		got = decode[DeadLetter](t, b.do("GET", "/v1/dead-letters/"+id, "", as...))
 		assert.Empty(t, got.ValueJSON)
 	}
+
+	// Brackets in texts are no levels, and an answer must not be deeper than readers go.
+	deep := func(levels int) string {
+		return strings.Repeat(`{"]\\\"{":[`, levels/2) + strings.Repeat("]}", levels/2)
+	}
+	for levels, shown := range map[int]bool{50: true, 52: false, 10_000: false} {
+		l.one.Record.Value = []byte(deep(levels))
+		got = decode[DeadLetter](t, b.do("GET", "/v1/dead-letters/"+id, "", as...))
+		assert.Equal(t, deep(levels), *got.Value.Text)
+		assert.Equal(t, shown, len(got.ValueJSON) > 0, "%d levels", levels)
+	}
 }
 
 func TestBadQuestionsAboutDeadLetters(t *testing.T) {

@@ -44,7 +44,7 @@ type DeadLetter struct {
 	Edits      int        `json:"edits,omitempty" doc:"How often the record was edited"`
 
 	Value     *DeadLetterBytes   `json:"value,omitempty" doc:"Not in lists; missing when the record has none"`
-	ValueJSON json.RawMessage    `json:"value_json,omitempty" doc:"The value, if it is JSON; not in lists"`
+	ValueJSON json.RawMessage    `json:"value_json,omitempty" doc:"The value, if it is JSON and nested at most 50 deep; not in lists"`
 	Headers   []DeadLetterHeader `json:"headers,omitempty" doc:"In order, repeated names included; not in lists"`
 	History   []FailedAttempt    `json:"history,omitempty" doc:"The attempts that failed, the first 5 and the last 5; not in lists"`
 	Stack     string             `json:"stack,omitempty" doc:"Where the last attempt panicked, if it did; not in lists"`
@@ -211,7 +211,7 @@ func fromWholeLetter(l deadletter.Letter) *DeadLetter {
 
 func fromRecord(r topics.Record) *EditedRecord {
 	out := &EditedRecord{Key: bytesOf(r.Key), Value: bytesOf(r.Value)}
-	if utf8.Valid(r.Value) && json.Valid(r.Value) {
+	if utf8.Valid(r.Value) && json.Valid(r.Value) && depth(r.Value) <= maxValueDepth {
 		out.ValueJSON = r.Value
 	}
 	for _, h := range r.Headers {
@@ -226,4 +226,29 @@ func fromAction(a deadletter.Action) DeadLetterAction {
 		out.RedriveID = a.RedriveID.String()
 	}
 	return out
+}
+
+// maxValueDepth is how deep a value may be nested to be shown as JSON. Within an
+// answer it makes that answer as deep, and many readers give up at 64 or 100 levels,
+// Go's at 10 000. The value as text has no such limit.
+const maxValueDepth = 50
+
+// depth is how deep valid JSON is nested.
+func depth(value []byte) int {
+	deepest, now, quoted := 0, 0, false
+	for i := 0; i < len(value); i++ {
+		switch c := value[i]; {
+		case quoted && c == '\\':
+			i++ // whatever is escaped
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '{' || c == '[':
+			now++
+			deepest = max(deepest, now)
+		case c == '}' || c == ']':
+			now--
+		}
+	}
+	return deepest
 }
