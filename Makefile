@@ -57,10 +57,24 @@ postgres: ## Start a real PostgreSQL of its own, in the foreground
 bench: ## Measure on real Kafka and PostgreSQL; prints figures and how they were taken
 	$(GO) run ./bench/pipeline
 	$(GO) run ./bench/transport
+	$(GO) run ./bench/relay
+	$(GO) run ./bench/consumers
+
+CHAOS_TIME    ?= 120s
+CHAOS_SEED    ?= 0
+CHAOS_BROKERS ?= 1
+CHAOS_CASES   ?= mix
+CHAOS_FLAGS   ?=
+
+.PHONY: chaos
+chaos: build ## Kill and break everything for CHAOS_TIME, then prove that nothing was lost
+	$(GO) build -o $(BIN)/chaos ./e2e/chaos
+	$(BIN)/chaos -time $(CHAOS_TIME) -seed $(CHAOS_SEED) -brokers $(CHAOS_BROKERS) -cases $(CHAOS_CASES) $(CHAOS_FLAGS)
 
 .PHONY: lint
 lint: $(TOOLS)/golangci-lint-$(GOLANGCI) ## Run the linters
 	$< run ./...
+	$(GO) vet -tags nosarama ./app
 
 $(TOOLS)/golangci-lint-$(GOLANGCI):
 	GOBIN=$(TOOLS) $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI)

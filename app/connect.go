@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/millrace/millrace/configs"
 	"github.com/millrace/millrace/internal/kafka"
 	"github.com/millrace/millrace/internal/postgres"
+	"github.com/millrace/millrace/internal/retention"
 )
 
 // connections are what every role works with, made and checked before anything is
@@ -81,7 +83,28 @@ func (c *connections) prepare(ctx context.Context, cfg configs.Config, o *option
 	if err := waitForKafka(ctx, admin, within, o.log); err != nil {
 		return err
 	}
-	return EnsureTopics(ctx, admin, cfg)
+	if err := EnsureTopics(ctx, admin, cfg); err != nil {
+		return err
+	}
+	for _, warning := range WindowWarnings(ctx, admin, cfg) {
+		o.log.WarnContext(ctx, "the window of the inbox is too short", "cause", warning)
+	}
+	return nil
+}
+
+// WindowWarnings compares how long consumers remember events with how long these
+// can be met again, and says what to change. Topics that the broker does not tell
+// about count as configured.
+func WindowWarnings(ctx context.Context, admin *kafka.Admin, cfg configs.Config) []string {
+	topics := make(map[string]time.Duration, len(cfg.Topics))
+	for _, table := range cfg.Topics {
+		topics[table.Name] = table.Retention
+	}
+	// Without the right to describe topics that is all there is to know.
+	if real, err := admin.Retention(ctx, slices.Sorted(maps.Keys(topics))...); err == nil {
+		maps.Copy(topics, real)
+	}
+	return retention.Window{Inbox: cfg.Retention.Inbox, Outbox: cfg.Retention.Outbox, Topics: topics}.Check()
 }
 
 func (c *connections) schema(ctx context.Context, o *options) error {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/millrace/millrace/app"
 	"github.com/millrace/millrace/configs"
@@ -21,7 +22,8 @@ import (
 
 func TestMain(m *testing.M) {
 	process.MaybeRunShim()
-	testenv.Run(m)
+	// The metrics of sarama have one clock for all, which nobody can stop.
+	testenv.Run(m, goleak.IgnoreTopFunction("github.com/rcrowley/go-metrics.(*meterArbiter).tick"))
 }
 
 // patience is how long a test waits for what must happen.

@@ -9,8 +9,10 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
@@ -18,6 +20,7 @@ import (
 
 	"github.com/millrace/millrace/configs"
 	"github.com/millrace/millrace/internal/build"
+	"github.com/millrace/millrace/internal/consumers"
 	"github.com/millrace/millrace/internal/deadletter"
 	"github.com/millrace/millrace/internal/eventlog"
 	"github.com/millrace/millrace/internal/execution/store"
@@ -37,7 +40,7 @@ import (
 )
 
 // apiModule serves the REST API with its live streams.
-var apiModule = fx.Module("api", fx.Provide(newHub, newStreams, newDeadLetters, newAPI))
+var apiModule = fx.Module("api", fx.Provide(newHub, newStreams, newAPI))
 
 // addresses are where the servers of this process ended up listening.
 type addresses struct{ api, admin string }
@@ -66,11 +69,12 @@ func newDeadLetters(
 	cfg configs.Config, c *connections, signals *postgres.Signals, reg prometheus.Registerer,
 ) *deadletter.Store {
 	return deadletter.New(deadletter.Config{
-		Pool: c.pool, Naming: cfg.TopicNaming(), Registerer: reg,
+		Pool: c.pool, Naming: cfg.TopicNaming(), Registerer: reg, Policies: retryPolicies(cfg),
 		Wake: func() {
 			signals.Wake(outbox.WakeName)
 			signals.Wake(parking.WakeName)
 		},
+		WakeKeeper: func() { signals.Wake(deadletter.KeeperWakeName) },
 		TopicNames: func(ctx context.Context) ([]string, error) {
 			found, err := c.admin.ListTopics(ctx)
 			names := make([]string, len(found))
@@ -80,6 +84,18 @@ func newDeadLetters(
 			return names, err
 		},
 	})
+}
+
+func retryPolicies(cfg configs.Config) deadletter.Policies {
+	var policies deadletter.Policies
+	for _, name := range slices.Sorted(maps.Keys(cfg.DeadLetters.Retry)) {
+		r := cfg.DeadLetters.Retry[name]
+		policies = append(policies, deadletter.Policy{
+			Name: name, Topic: r.Topic, Consumer: r.Consumer, EventType: r.Type, Class: r.Class,
+			From: r.From, Max: r.Max, Attempts: r.Attempts, HoldAbove: r.HoldAbove,
+		})
+	}
+	return policies
 }
 
 func newAPI(
@@ -97,12 +113,15 @@ func newAPI(
 		Topics:      rest.NewBrokerTopics(c.admin, cfg.TopicNaming()),
 		DeadLetters: letters,
 		Outbox:      outbox.NewOperator(c.pool, signals),
+		Consumers:   consumers.NewOperator(consumers.OperatorConfig{Pool: c.pool, Signals: signals, Broker: consumerBroker{c.admin}}),
 		Streams:     streams,
 		Health:      h,
 		Guard:       guard,
 		Logger:      log,
 		Faults:      middleware.Classifier{Infrastructure: []func(error) bool{isInfrastructure}},
-	}, rest.Config{Version: build.Version(), MaxBodyBytes: int64(cfg.API.MaxBodyBytes)})
+	}, rest.Config{
+		Version: build.Version(), MaxBodyBytes: int64(cfg.API.MaxBodyBytes), Concurrency: cfg.Coordinator.Concurrency,
+	})
 }
 
 // newGuard reads the token of the API, and makes one where there is none yet.
@@ -179,13 +198,13 @@ func runAPI(
 
 func runAdmin(
 	lc fx.Lifecycle, l *loops, cfg configs.Config, gatherer prometheus.Gatherer, h *health.Health,
-	address *addresses, log *slog.Logger,
+	agent *consumers.Agent, address *addresses, log *slog.Logger,
 ) {
 	if cfg.Admin.Listen == "" {
 		return
 	}
 	config := server.Config{Name: "admin", Address: cfg.Admin.Listen, Setting: "admin.listen (--admin-listen)"}
-	serve(lc, l, server.New(config, admin.NewHandler(config, gatherer, h, log), log), cfg, &address.admin)
+	serve(lc, l, server.New(config, admin.NewHandler(config, gatherer, h, func() any { return agent.Local() }, log), log), cfg, &address.admin)
 }
 
 // serve opens the listener at the start, so that a port that is taken fails it,

@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"log/slog"
+	"slices"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -10,17 +11,21 @@ import (
 	"go.uber.org/fx"
 
 	"github.com/millrace/millrace/configs"
+	letterfiler "github.com/millrace/millrace/handlers/deadletter"
+	"github.com/millrace/millrace/internal/consumers"
+	"github.com/millrace/millrace/internal/deadletter"
 	"github.com/millrace/millrace/internal/inbox"
 	"github.com/millrace/millrace/internal/kafka"
 	"github.com/millrace/millrace/internal/outbox"
 	"github.com/millrace/millrace/internal/parking"
 	"github.com/millrace/millrace/internal/postgres"
 	"github.com/millrace/millrace/pipeline"
+	"github.com/millrace/millrace/topics"
 )
 
 // transportModule connects consumers and publishers to Kafka.
 var transportModule = fx.Module("transport",
-	fx.Provide(newRecords, newPublisher, newRouter),
+	fx.Provide(newRecords, newPublisher, newLetterPublisher, newConsumerAgent, newRouter),
 )
 
 // newRecords is the one producer of the process.
@@ -38,6 +43,11 @@ func newPublisher(records *kafka.Publisher, cfg configs.Config) *pipeline.Publis
 	return pipeline.NewPublisher(records, cfg.TopicNaming())
 }
 
+// newLetterPublisher publishes records that may be letters, for relay and consumers.
+func newLetterPublisher(records *kafka.Publisher, pool *pgxpool.Pool) *deadletter.Publisher {
+	return deadletter.NewPublisher(records, pool, kafka.IsTooLarge)
+}
+
 // routerParams gather what the router needs, the consumers of all roles and of
 // the user among it. Their order is random and must not matter.
 type routerParams struct {
@@ -47,9 +57,10 @@ type routerParams struct {
 	Conns     *connections
 	Pool      *pgxpool.Pool
 	Signals   *postgres.Signals
-	Records   *kafka.Publisher
+	Letters   *deadletter.Publisher
 	Log       *slog.Logger
 	Registry  prometheus.Registerer
+	Agent     *consumers.Agent
 	Consumers []pipeline.Consumer `group:"consumers"`
 }
 
@@ -62,7 +73,7 @@ func newRouter(lc fx.Lifecycle, p routerParams) (*pipeline.Router, error) {
 		},
 		Store:          inbox.New(p.Pool, func() { p.Signals.Wake(outbox.WakeName) }),
 		LaneWake:       lanes,
-		DeadLetters:    p.Records,
+		DeadLetters:    p.Letters,
 		Naming:         p.Config.TopicNaming(),
 		Infrastructure: []func(error) bool{isInfrastructure},
 		Registerer:     p.Registry,
@@ -72,12 +83,25 @@ func newRouter(lc fx.Lifecycle, p routerParams) (*pipeline.Router, error) {
 		return nil, err
 	}
 	p.Conns.unused = append(p.Conns.unused, router.Close)
-	for _, c := range p.Consumers {
+	for _, c := range append(slices.Clone(p.Consumers), letterFilers(p.Config, p.Consumers)...) {
 		if err := router.Add(c); err != nil {
 			return nil, err
 		}
 	}
 	return router, nil
+}
+
+// letterFilers are the consumers that file the letters of further dead-letter
+// topics: those that consumers of this process name, and those of the
+// configuration. Wherever they run they share their groups.
+func letterFilers(cfg configs.Config, consumers []pipeline.Consumer) []pipeline.Consumer {
+	var further []topics.Topic
+	if cfg.HasRole(configs.RoleMaintenance) {
+		for _, name := range cfg.DeadLetters.Topics {
+			further = append(further, cfg.TopicNaming().Logical(name))
+		}
+	}
+	return letterfiler.Others(consumers, further...)
 }
 
 // subscribe joins the group of one consumer.
@@ -88,12 +112,18 @@ func subscribe(p routerParams, sub pipeline.Subscription) (message.Subscriber, e
 	}
 	cfg := kafka.SubscriberConfig{
 		Group: sub.Group, BatchSize: sub.BatchSize, Gather: sub.Gather, StartFrom: from, Registerer: p.Registry, Logger: p.Log,
-		Hooks: kafka.Hooks{Assigned: sub.Assigned},
+		Hooks:    kafka.Hooks{Assigned: sub.Assigned, Fenced: isFenced},
+		Observer: changes{p.Agent},
 	}
 	if released := sub.Released; released != nil {
 		cfg.Hooks.Revoked = func(_ context.Context, _ string, partition int32, _ int64, _ bool) { released(partition) }
 	}
-	return kafka.NewSubscriber(p.Conns.kafka, cfg)
+	s, err := newSubscriber(p.Config.Kafka.Driver, p.Conns.kafka, sub, cfg)
+	if err != nil {
+		return nil, err
+	}
+	p.Agent.Attach(sub.Consumer, consumerTransport{s})
+	return s, nil
 }
 
 // runRouter consumes from the start of the program, once every consumer is
@@ -102,6 +132,9 @@ func runRouter(lc fx.Lifecycle, l *loops, router *pipeline.Router, p routerParam
 	if len(p.Consumers) == 0 {
 		return
 	}
+	// Before anything is consumed, and until nothing is any more.
+	lc.Append(fx.StartHook(func(ctx context.Context) error { return p.Agent.Start(ctx, router) }))
+	l.run("consumer reports", p.Agent.Run)
 	l.run("consumers", router.Run)
 	lc.Append(fx.StartHook(func(ctx context.Context) error {
 		select {

@@ -2,6 +2,7 @@ package app
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -17,6 +18,7 @@ import (
 	letterfiler "github.com/millrace/millrace/handlers/deadletter"
 	"github.com/millrace/millrace/handlers/recorder"
 	"github.com/millrace/millrace/handlers/worker"
+	"github.com/millrace/millrace/internal/alerts"
 	"github.com/millrace/millrace/internal/deadletter"
 	"github.com/millrace/millrace/internal/execution/store"
 	"github.com/millrace/millrace/internal/executor"
@@ -28,13 +30,15 @@ import (
 	"github.com/millrace/millrace/internal/outbox"
 	"github.com/millrace/millrace/internal/parking"
 	"github.com/millrace/millrace/internal/postgres"
+	"github.com/millrace/millrace/internal/retention"
 	"github.com/millrace/millrace/pipeline"
 	"github.com/millrace/millrace/projections"
 )
 
 var (
 	relayModule       = fx.Module("relay", fx.Provide(newRelay))
-	maintenanceModule = fx.Module("maintenance", fx.Provide(newSweeper, deadletter.NewGauge, parking.NewGauge),
+	maintenanceModule = fx.Module("maintenance",
+		fx.Provide(newSweeper, deadletter.NewGauge, parking.NewGauge, newKeeper, newLetterKeeper, newAlerts),
 		asConsumer(newRecorderConsumer), asConsumer(letterfiler.New))
 	coordinatorModule = fx.Module("coordinator", fx.Provide(newAdmitter), asConsumer(newCoordinatorConsumer))
 	workerModule      = fx.Module("worker", fx.Provide(newExecutors, newWorker), asConsumer((*worker.Worker).Consumer))
@@ -42,7 +46,7 @@ var (
 )
 
 func newRelay(
-	cfg configs.Config, pool *pgxpool.Pool, leases *lease.Manager, records *kafka.Publisher,
+	cfg configs.Config, pool *pgxpool.Pool, leases *lease.Manager, records *deadletter.Publisher,
 	signals *postgres.Signals, log *slog.Logger, reg prometheus.Registerer,
 ) (*outbox.Relay, error) {
 	return outbox.NewRelay(outbox.Deps{
@@ -57,10 +61,45 @@ func newSweeper(st *store.Store, log *slog.Logger, reg prometheus.Registerer) *c
 	return coordinator.NewSweeper(st, 0, log, reg)
 }
 
-func runMaintenance(l *loops, s *coordinator.Sweeper, g *deadletter.Gauge, parked *parking.Gauge) {
+func runMaintenance(
+	l *loops, s *coordinator.Sweeper, g *deadletter.Gauge, w *alerts.Watcher, k *retention.Keeper,
+	letters *deadletter.Keeper, leases *lease.Manager, parked *parking.Gauge,
+) {
 	l.run("sweeper", s.Run)
 	l.run("dead letter gauge", g.Run)
 	l.run("parking gauge", parked.Run)
+	l.run("dead letter keeper", letters.Run)
+	if w != nil {
+		l.run("alerts", w.Run)
+	}
+	l.run("retention", func(ctx context.Context) error { return k.Run(ctx, leases) })
+}
+
+// newLetterKeeper makes what works off the redrives of many letters, redrives by
+// policy, and archives.
+func newLetterKeeper(
+	lc fx.Lifecycle, cfg configs.Config, letters *deadletter.Store, leases *lease.Manager, signals *postgres.Signals, log *slog.Logger,
+) *deadletter.Keeper {
+	wakes, stop := signals.Subscribe(deadletter.KeeperWakeName)
+	lc.Append(fx.StopHook(stop))
+	return deadletter.NewKeeper(letters, leases, deadletter.KeeperConfig{
+		Wakes: wakes, Retention: deadletter.Retention{Settled: cfg.Retention.DeadLetters, Archived: cfg.Retention.DeadLetterArchive},
+	}, log)
+}
+
+// newKeeper makes what drops partitions. Where the database has no limit of its
+// own, the disk is only known when PostgreSQL runs under this process.
+func newKeeper(cfg configs.Config, pool *pgxpool.Pool, log *slog.Logger, reg prometheus.Registerer) *retention.Keeper {
+	var room retention.Room
+	switch {
+	case cfg.Postgres.StorageLimit > 0:
+		room = retention.Limit(int64(cfg.Postgres.StorageLimit))
+	case cfg.Embedded.Postgres.Enabled:
+		room = retention.Disk(cfg.DataDir)
+	}
+	return retention.New(pool, retention.Config{
+		Outbox: cfg.Retention.Outbox, Inbox: cfg.Retention.Inbox, Room: room,
+	}, log, reg)
 }
 
 func newRecorderConsumer() pipeline.Consumer { return recorder.New() }

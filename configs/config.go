@@ -30,6 +30,9 @@ type Config struct {
 	Coordinator Coordinator                 `key:"coordinator" doc:"What decides when an execution may run."`
 	Worker      Worker                      `key:"worker" doc:"What runs executions."`
 	Relay       Relay                       `key:"relay" doc:"What publishes the outbox to Kafka."`
+	DeadLetters DeadLetters                 `key:"dead_letters" doc:"What is done with records that consumers gave up on."`
+	Retention   Retention                   `key:"retention" doc:"How long PostgreSQL keeps things."`
+	Alerts      Alerts                      `key:"alerts" doc:"What tells somebody about what does not mend itself. The role maintenance does."`
 	Log         Log                         `key:"log" doc:"The log, written to stderr."`
 }
 
@@ -65,7 +68,7 @@ type Admin struct {
 
 // Kafka configures every connection to the broker.
 type Kafka struct {
-	Driver            string        `key:"driver" oneof:"franz" doc:"The client library under the transport."`
+	Driver            string        `key:"driver" oneof:"franz,sarama" doc:"The client library under the consumers of this process. sarama is the stock watermill-kafka driver, for consumers of single records (On and OnTx): roles and consumers that take batches do not start with it."`
 	Brokers           []string      `key:"brokers" flag:"kafka-brokers" unset:"the embedded broker, or that of a running millrace up with the same data directory" doc:"The addresses to start from, host:port."`
 	ClientID          string        `key:"client_id" doc:"How this installation calls itself at the broker."`
 	ReplicationFactor int16         `key:"replication_factor" doc:"The number of replicas of topics that Millrace creates; -1 leaves it to the broker."`
@@ -100,6 +103,7 @@ type Postgres struct {
 	DSN            secret.Secret `key:"dsn" flag:"postgres-dsn" unset:"DATABASE_URL, else the PG* variables, else the embedded PostgreSQL, or that of a running millrace up with the same data directory" doc:"The data source name, as a URL or as key=value pairs."`
 	MaxConns       int32         `key:"max_conns" doc:"The most connections in this process's pool; 0 is 4 per core, at least 10."`
 	ConnectTimeout time.Duration `key:"connect_timeout" doc:"How long one attempt to connect may take."`
+	StorageLimit   Size          `key:"storage_limit" doc:"The size to which the database may grow, for the metric that tells when it is full; 0 is not known, except on the disk of the embedded PostgreSQL."`
 }
 
 // Embedded configures the servers that Millrace brings along.
@@ -153,6 +157,30 @@ type Worker struct {
 type Relay struct {
 	BatchSize   int           `key:"batch_size" doc:"The most rows that are published at once."`
 	PollCeiling time.Duration `key:"poll_ceiling" doc:"The longest wait between two looks at the outbox when nothing wakes the relay."`
+}
+
+// DeadLetters configures what is done with dead letters.
+type DeadLetters struct {
+	Topics []string             `key:"topics" unset:"none" doc:"Further dead-letter topics, by their names at the broker, whose letters are filed. Those of consumers in the same process need not be named."`
+	Retry  map[string]RetryRule `key:"retry" unset:"nothing is redriven by itself" doc:"Which dead letters are redriven by themselves, by name: 'class=handler consumer=billing from=1m max=1h attempts=3 hold_above=100'. The first rule by name that matches a letter counts."`
+}
+
+// Retention configures what is kept how long.
+type Retention struct {
+	Outbox            time.Duration `key:"outbox" doc:"How long published events stay in the outbox, where they can be published again. Events that are not published stay until they are, or are skipped."`
+	Inbox             time.Duration `key:"inbox" doc:"For how long at least a consumer knows which events it has applied. It must cover retention.outbox together with the longest time for which a topic keeps its records: so long after it was applied an event can be met again, republished and then read late. What is met again after that is applied twice."`
+	DeadLetters       time.Duration `key:"dead_letters" doc:"After how long dead letters are archived that were redriven, resolved or discarded and that nobody has touched since. Open ones stay."`
+	DeadLetterArchive time.Duration `key:"dead_letter_archive" doc:"After how long archived dead letters are removed. The audit of what was done with them stays."`
+}
+
+// Alerts configures the webhook for alerts.
+type Alerts struct {
+	Webhook     secret.Secret `key:"webhook" unset:"no alerts are sent" doc:"The URL that alerts are posted to, as JSON. It is treated as a secret, since such URLs often are."`
+	Header      string        `key:"header" doc:"The header of a post that carries alerts.secret."`
+	Secret      secret.Secret `key:"secret" unset:"read from alerts.secret_file" doc:"What the receiver recognises the sender by: the whole value of the header, such as Bearer and a token."`
+	SecretFile  string        `key:"secret_file" file:"read" unset:"none" doc:"The file that holds the secret. It is read again for every post, so that a rotated one needs no restart."`
+	StallAfter  time.Duration `key:"stall_after" doc:"How long a partition may be stalled before it is an alert."`
+	DeadLetters int           `key:"dead_letters" doc:"How many open dead letters are an alert; 0 turns that one off."`
 }
 
 // Log configures the log.

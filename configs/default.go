@@ -43,6 +43,10 @@ const (
 	Production  = "production"
 	AuthToken   = "token"
 	AuthOff     = "off"
+
+	// The drivers of consumers: kafka.driver.
+	DriverFranz  = "franz"
+	DriverSarama = "sarama"
 )
 
 // Default returns the settings that hold when nobody says otherwise. It does not
@@ -60,7 +64,7 @@ func Default() Config {
 		},
 		Admin: Admin{Listen: "127.0.0.1:9091"},
 		Kafka: Kafka{
-			Driver:            "franz",
+			Driver:            DriverFranz,
 			ClientID:          "millrace",
 			ReplicationFactor: -1,
 			DialTimeout:       10 * time.Second,
@@ -74,7 +78,12 @@ func Default() Config {
 		Coordinator: defaultCoordinator(),
 		Worker:      defaultWorker(),
 		Relay:       Relay{BatchSize: 500, PollCeiling: 100 * time.Millisecond},
-		Log:         Log{Level: "info", Format: "text"},
+		DeadLetters: DeadLetters{Retry: map[string]RetryRule{}},
+		Retention: Retention{
+			Outbox: 30 * topics.Day, Inbox: 120 * topics.Day, DeadLetters: 30 * topics.Day, DeadLetterArchive: 90 * topics.Day,
+		},
+		Alerts: Alerts{Header: "Authorization", StallAfter: time.Hour, DeadLetters: 100},
+		Log:    Log{Level: "info", Format: "text"},
 	}
 }
 

@@ -231,6 +231,8 @@ func parseText(v reflect.Value, text string) error {
 		return target.UnmarshalText([]byte(text))
 	case *secret.Secret:
 		return target.UnmarshalText([]byte(text))
+	case *RetryRule:
+		return target.UnmarshalText([]byte(text))
 	}
 	switch v.Kind() {
 	case reflect.Bool:

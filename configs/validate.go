@@ -21,8 +21,10 @@ const (
 	maxBatch      = 10_000
 	maxBody       = GiB
 	minConns      = 4
+	maxLetters    = 1_000_000_000
 	maxConns      = 10_000
-	leaseBeats    = 3 // heartbeats that fit into a lease, so that one may get lost
+	minRetention  = 24 * time.Hour // what is dropped are days
+	leaseBeats    = 3              // heartbeats that fit into a lease, so that one may get lost
 )
 
 // Validate checks the values of the settings and how they go together. It does
@@ -41,6 +43,9 @@ func (c *Config) validate(origins Origins) error {
 	v.topics()
 	v.coordinator()
 	v.worker()
+	v.retention()
+	v.alerts()
+	v.deadLetters()
 	return v.found.err()
 }
 
@@ -275,6 +280,9 @@ func (v *validation) postgres() {
 	if dsn := p.DSN.Reveal(); dsn != "" && !looksLikeDSN(dsn) {
 		v.fault("postgres.dsn", "want postgres://user@host:5432/database or host=... dbname=...")
 	}
+	if p.StorageLimit < 0 {
+		v.fault("postgres.storage_limit", "must not be negative, not %v", p.StorageLimit)
+	}
 }
 
 // looksLikeDSN is a first look; the driver parses it for good. Neither says what
@@ -285,6 +293,21 @@ func looksLikeDSN(dsn string) bool {
 		return err == nil && (u.Scheme == "postgres" || u.Scheme == "postgresql")
 	}
 	return strings.Contains(dsn, "=")
+}
+
+// retention leaves it to the start of the program to compare the windows with what
+// the broker really keeps.
+func (v *validation) retention() {
+	r := v.c.Retention
+	for path, keeps := range map[string]time.Duration{"retention.outbox": r.Outbox, "retention.inbox": r.Inbox} {
+		if keeps > 0 && keeps < minRetention {
+			v.fault(path, "must be at least %s, not %s", formatDuration(minRetention), formatDuration(keeps))
+		}
+	}
+	if r.Inbox < r.Outbox {
+		v.fault("retention.inbox", "must be at least retention.outbox (%s), not %s: an event that is republished after that would be applied twice",
+			formatDuration(r.Outbox), formatDuration(r.Inbox))
+	}
 }
 
 func (v *validation) topics() {
@@ -333,5 +356,33 @@ func (v *validation) worker() {
 	}
 	if w.Lease > 0 && w.Heartbeat > 0 && w.Heartbeat*leaseBeats >= w.Lease {
 		v.fault("worker.heartbeat", "must be less than a third of worker.lease (%s), not %s", formatDuration(w.Lease), formatDuration(w.Heartbeat))
+	}
+}
+
+// headerName is what a header may be called (RFC 9110, token).
+var headerName = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}$")
+
+func (v *validation) alerts() {
+	a := v.c.Alerts
+	number(v, "alerts.dead_letters", a.DeadLetters, 0, maxLetters)
+	if !headerName.MatchString(a.Header) {
+		v.fault("alerts.header", "%q is not the name of a header", a.Header)
+	}
+	if !a.Secret.IsZero() && a.SecretFile != "" {
+		v.fault("alerts.secret", "set either this or alerts.secret_file")
+	}
+	if strings.ContainsAny(a.Secret.Reveal(), "\r\n\x00") {
+		v.fault("alerts.secret", "has a line break in it: a header cannot carry that")
+	}
+	if a.Webhook.IsZero() {
+		if !a.Secret.IsZero() || a.SecretFile != "" {
+			v.fault("alerts.webhook", "is unset, yet there is a secret for it")
+		}
+		return
+	}
+	// The text is not repeated: it may hold a secret.
+	u, err := url.Parse(a.Webhook.Reveal())
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		v.fault("alerts.webhook", "want http://host/path or https://host/path")
 	}
 }

@@ -1,6 +1,6 @@
 // Package e2e tests Millrace from outside: the real binary, as several processes,
 // over HTTP, against brokers and databases that are killed and come back. It holds
-// no code but tests.
+// no code but tests; the chaos runs of many faults at once are in e2e/chaos.
 //
 // # What runs where
 //
@@ -18,6 +18,10 @@
 // numbered without gaps and hold one terminal event; the read model says what the
 // write model says; nothing is left in the outbox and nothing is a dead letter. Programs leave
 // a trace of their own, by which no two attempts of one execution overlap.
+//
+// TestCrashPoints kills processes at every named point (internal/crash) and has
+// internal/verify judge what is left. TestRequirement004_... are the validations
+// that requirement 004 asks for.
 //
 // # When a test fails
 //

@@ -33,7 +33,9 @@ type installation struct {
 	brokers []string
 	dsn     string
 	sets    []string // settings of every process
-	db      *pgxpool.Pool
+	// crashFile arms crash points, with the build that has them; empty without.
+	crashFile string
+	db        *pgxpool.Pool
 
 	// kafka and postgres are nil where the test does not own them.
 	kafka    *realkafka.Cluster
@@ -83,10 +85,14 @@ func installReal(t *testing.T, sets ...string) *installation {
 }
 
 func (in *installation) launch(name string, args ...string) launch {
-	return launch{name: name, args: args, home: in.dir, env: []string{
+	l := launch{name: name, args: args, home: in.dir, env: []string{
 		"MILLRACE_KAFKA_BROKERS=" + strings.Join(in.brokers, ","), "MILLRACE_POSTGRES_DSN=" + in.dsn,
 		"MILLRACE_API_AUTH_TOKEN=" + in.token, "MILLRACE_DATA_DIR=" + in.dir + "/" + name,
 	}}
+	if in.crashFile != "" {
+		l.tag, l.env = crashable, append(l.env, "CRASHPOINT_FILE="+in.crashFile)
+	}
+	return l
 }
 
 // serve starts a process with the roles; it is not ready yet.

@@ -15,31 +15,41 @@ import (
 
 func TestMain(m *testing.M) { testenv.Run(m) }
 
-// build builds the program under test at the first call. Everybody may run it.
-var build = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "millrace-e2e-")
-	if err != nil {
-		return "", err
-	}
-	testenv.AtExit(func(context.Context) error { return os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o755); err != nil {
-		return "", err
-	}
-	path := filepath.Join(dir, "millrace")
-	args := []string{"build", "-o", path}
-	if raceDetector {
-		args = append(args, "-race")
-	}
-	if out, err := exec.Command("go", append(args, "../cmd/millrace")...).CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build millrace: %w\n%s", err, out)
-	}
-	return path, nil
-})
+// crashable is the build tag of a program that can be made to crash; see
+// internal/crash.
+const crashable = "crashpoints"
+
+// build returns what builds the program under test, with a build tag or without,
+// at the first call. Everybody may run it.
+func build(tag string) func() (string, error) {
+	return sync.OnceValues(func() (string, error) {
+		dir, err := os.MkdirTemp("", "millrace-e2e-")
+		if err != nil {
+			return "", err
+		}
+		testenv.AtExit(func(context.Context) error { return os.RemoveAll(dir) })
+		if err := os.Chmod(dir, 0o755); err != nil {
+			return "", err
+		}
+		path := filepath.Join(dir, "millrace")
+		args := []string{"build", "-o", path, "-tags", tag}
+		if raceDetector {
+			args = append(args, "-race")
+		}
+		if out, err := exec.Command("go", append(args, "../cmd/millrace")...).CombinedOutput(); err != nil {
+			return "", fmt.Errorf("build millrace: %w\n%s", err, out)
+		}
+		return path, nil
+	})
+}
+
+// builds are the programs under test, by build tag.
+var builds = map[string]func() (string, error){"": build(""), crashable: build(crashable)}
 
 // binary returns the path of the program under test.
-func binary(t testing.TB) string {
+func binary(t testing.TB, tag string) string {
 	t.Helper()
-	path, err := build()
+	path, err := builds[tag]()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,12 +7,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -21,8 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/millrace/millrace/internal/client"
-	"github.com/millrace/millrace/internal/embedded/child"
 	"github.com/millrace/millrace/internal/secret"
+	binaries "github.com/millrace/millrace/internal/testenv/program"
 )
 
 // startWithin bounds the start of a process, stopWithin its orderly end; both are
@@ -40,100 +37,68 @@ type launch struct {
 	env  []string
 	home string
 	as   *syscall.Credential // nil: who runs the tests
+	tag  string              // of the build; empty for what people run
 }
 
 // process is a running millrace. It leads a process group of its own, dies with
 // the test binary, and is killed at the end of the test.
 type process struct {
-	t        testing.TB
-	name     string
-	token    string
-	child    *child.Process
-	out, err string // files
+	t     testing.TB
+	name  string
+	token string
+	child *binaries.Process
 }
 
 var launches atomic.Int64 // numbers the log files
 
+// prepare says how to run the binary.
+func (l launch) prepare(t testing.TB, args ...string) binaries.Launch {
+	t.Helper()
+	return binaries.Launch{
+		Binary: binary(t, l.tag), Args: append(slices.Clone(l.args), args...), Env: l.env, Home: l.home, As: l.as,
+		Output: filepath.Join(t.ArtifactDir(), fmt.Sprintf("%02d-%s", launches.Add(1), l.name)),
+	}
+}
+
 // start runs the binary in the background.
 func start(t testing.TB, l launch) *process {
 	t.Helper()
-	base := filepath.Join(t.ArtifactDir(), fmt.Sprintf("%02d-%s", launches.Add(1), l.name))
-	p := &process{t: t, name: l.name, out: base + ".out", err: base + ".err"}
-	out, err := os.Create(p.out)
+	child, err := binaries.Start(l.prepare(t))
 	require.NoError(t, err)
-	defer out.Close()
-	errs, err := os.Create(p.err)
-	require.NoError(t, err)
-	defer errs.Close()
-	cmd := exec.Command(binary(t), l.args...)
-	cmd.Dir = l.home
-	cmd.Env = environ(l)
-	cmd.Stdout, cmd.Stderr = out, errs
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: l.as}
-	p.child, err = child.Start(cmd, syscall.SIGKILL)
-	require.NoError(t, err)
+	p := &process{t: t, name: l.name, child: child}
 	t.Cleanup(p.cleanup)
 	return p
-}
-
-// environ is everything that a process sees of the surroundings: no setting of
-// the machine gets into a test.
-func environ(l launch) []string {
-	env := []string{"PATH=" + os.Getenv("PATH"), "HOME=" + l.home, "LANG=C.UTF-8"}
-	return append(env, l.env...)
 }
 
 func (p *process) cleanup() {
 	if err := p.child.Kill(); err != nil {
 		p.t.Errorf("%s: %v", p.name, err)
 	}
-	for _, sign := range []string{"panic: ", "fatal error: ", "WARNING: DATA RACE"} {
-		if strings.Contains(p.log(), sign) {
-			p.t.Errorf("%s logged %q", p.name, sign)
-		}
+	for _, sign := range binaries.Alarms(p.log()) {
+		p.t.Errorf("%s logged %q", p.name, sign)
 	}
 	if p.t.Failed() {
 		p.t.Logf("--- log of %s (pid %d)\n%s", p.name, p.child.PID(), tail(p.log(), 40))
 	}
 }
 
-func tail(text string, lines int) string {
-	all := strings.Split(strings.TrimRight(text, "\n"), "\n")
-	return strings.Join(all[max(0, len(all)-lines):], "\n")
-}
+func tail(text string, lines int) string { return binaries.Tail(text, lines) }
 
-func (p *process) log() string    { return p.read(p.err) }
-func (p *process) stdout() string { return p.read(p.out) }
+func (p *process) log() string    { return p.must(p.child.Log()) }
+func (p *process) stdout() string { return p.must(p.child.Stdout()) }
 
-func (p *process) read(path string) string {
-	text, err := os.ReadFile(path)
+func (p *process) must(text string, err error) string {
 	if err != nil {
 		p.t.Errorf("%s: %v", p.name, err)
 	}
-	return string(text)
+	return text
 }
 
-func (p *process) running() bool {
-	select {
-	case <-p.child.Done():
-		return false
-	default:
-		return true
-	}
-}
-
-var listening = regexp.MustCompile(`msg="http server listening" server=(\w+) address=(\S+)`)
+func (p *process) running() bool { return p.child.Running() }
 
 // address returns where the process serves "api" or "admin"; empty as long as it
 // does not.
-func (p *process) address(server string) string {
-	for _, m := range listening.FindAllStringSubmatch(p.log(), -1) {
-		if m[1] == server {
-			return "http://" + m[2]
-		}
-	}
-	return ""
-}
+func (p *process) address(server string) string { return p.child.Address(server) }
 
 // ready waits for the last step of the start: the admin server listens.
 func (p *process) ready() *process {
@@ -143,7 +108,7 @@ func (p *process) ready() *process {
 			return true
 		}
 		if !p.running() {
-			p.t.Fatalf("%s ended at the start: %v\n%s", p.name, p.child.Err(), tail(p.log(), 40))
+			p.t.Fatalf("%s ended at the start\n%s", p.name, tail(p.log(), 40))
 		}
 		return false
 	})
@@ -153,7 +118,9 @@ func (p *process) ready() *process {
 // client returns a client of the process's API.
 func (p *process) client() *client.Client {
 	p.t.Helper()
-	c, err := client.New(client.Options{URL: p.address("api"), Token: secret.New(p.token), Timeout: 15 * time.Second})
+	address := p.address("api")
+	require.NotEmpty(p.t, address, "%s has an API", p.name)
+	c, err := client.New(client.Options{URL: address, Token: secret.New(p.token), Timeout: 15 * time.Second})
 	require.NoError(p.t, err)
 	p.t.Cleanup(c.Close)
 	return c
@@ -194,13 +161,9 @@ func (p *process) sigterm() {
 func (p *process) wait(within time.Duration) int {
 	p.t.Helper()
 	await(p.t, within, p.name+" ends", func() bool { return !p.running() })
-	var exit *exec.ExitError
-	if err := p.child.Err(); errors.As(err, &exit) {
-		return exit.ExitCode()
-	} else if err != nil {
-		p.t.Fatalf("%s: %v", p.name, err)
-	}
-	return 0
+	code, err := p.child.Wait(p.t.Context())
+	require.NoError(p.t, err, p.name)
+	return code
 }
 
 // stop stops the process in order.
@@ -215,9 +178,10 @@ func cli(t testing.TB, l launch, args ...string) (stdout, stderr string, code in
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), startWithin)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, binary(t), append(slices.Clone(l.args), args...)...)
-	cmd.Dir, cmd.Env = l.home, environ(l)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: l.as}
+	ready := l.prepare(t, args...)
+	cmd := exec.CommandContext(ctx, ready.Binary, ready.Args...)
+	cmd.Dir, cmd.Env = ready.Home, ready.Environ()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: ready.As}
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	var exit *exec.ExitError

@@ -44,8 +44,8 @@ func TestMuchOutput(t *testing.T) {
 	t.Parallel()
 	leases := quickLeases()
 	if raceDetector {
-		// A renewal waits for the writes of output that hold the rows of executions.
-		// These take so much longer with the race detector that 4 s are not enough.
+		// With the race detector one write of output takes so long that 4 s are not
+		// enough for it, and while it holds the row its lease cannot be renewed.
 		leases = []string{"worker.lease=30s", "worker.heartbeat=1s"}
 	}
 	in := installEmbedded(t, leases...)

@@ -48,7 +48,8 @@ func (s *standalone) up() *process {
 		if !p.running() {
 			t.Fatalf("millrace up ended: %v\n%s", p.child.Err(), tail(p.log(), 40))
 		}
-		return strings.Contains(p.stdout(), "Millrace is ready.")
+		// What it prints and what it logs are two streams.
+		return strings.Contains(p.stdout(), "Millrace is ready.") && p.address("api") != "" && p.address("admin") != ""
 	})
 	token, err := configs.ReadToken(configs.TokenFile(s.dataDir))
 	require.NoError(t, err)

@@ -155,7 +155,7 @@ func (in *installation) diagnose() {
 		status, body := p.get("/readyz?verbose")
 		t.Logf("readyz of %s: %d %s", p.name, status, body)
 		_, stacks := p.get("/debug/pprof/goroutine?debug=1")
-		path := strings.TrimSuffix(p.err, ".err") + ".goroutines"
+		path := strings.TrimSuffix(p.child.LogFile(), ".err") + ".goroutines"
 		if err := os.WriteFile(path, []byte(stacks), 0o600); err != nil {
 			t.Logf("goroutines of %s: %v", p.name, err)
 		}

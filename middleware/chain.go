@@ -10,6 +10,8 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/millrace/millrace/topics"
 )
 
 // Exhausted says what happens when a handler fault outlasts its attempts.
@@ -41,6 +43,10 @@ type Config struct {
 	// OnExhausted defaults to DeadLetter.
 	OnExhausted Exhausted
 	Breaker     Breaker
+	// Condemned, if set, is asked about every live record before the handler is: it
+	// returns the class and the error with which somebody has ordered the record to
+	// be dead-lettered, or false.
+	Condemned func(r topics.Record) (class Class, err error, ordered bool)
 	// Timeout limits one attempt. Zero means no limit.
 	Timeout    time.Duration
 	Classifier Classifier

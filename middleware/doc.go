@@ -10,7 +10,7 @@
 //	Trace     continues the producer's trace and remembers cause and correlation
 //	Fence     drops work of a partition that is no longer ours
 //	Target    drops records meant for other consumers, and replays nobody asked for
-//	Poison    finds the bad record, files it as a dead letter, or stalls
+//	Poison    finds the bad record, files it as a dead letter, or stalls; obeys orders to file one
 //	Retry     attempts again, with backoff, what may succeed next time
 //	Recover   turns a panic into a fault
 //	Timeout   limits one attempt

@@ -53,6 +53,13 @@ type Item struct {
 // Live reports whether the handler still has to act on the record.
 func (i *Item) Live() bool { return i.Outcome == Open && i.Letter == nil }
 
+// RedriveOf returns what the record says of the dead letter whose redrive brought
+// it, or an empty text.
+func (i *Item) RedriveOf() string {
+	id, _ := i.Record.Header(HeaderRedriveOf)
+	return string(id)
+}
+
 // Envelope returns the record's CloudEvent, decoded once. The error is a
 // message fault.
 func (i *Item) Envelope() (topics.Envelope, error) {
@@ -74,6 +81,8 @@ type Flight struct {
 	Attempt int
 	// FirstFailure is when the first attempt failed; zero before.
 	FirstFailure time.Time
+	// failures are the attempts that failed, see noteFailure.
+	failures []Failure
 }
 
 // NewFlight returns the flight of a delivery with every record open.
@@ -110,7 +119,7 @@ func (f *Flight) split() (left, right *Flight) {
 		}
 	}
 	part := func(items []Item) *Flight {
-		return &Flight{Delivery: f.Delivery, Items: items, FirstFailure: f.FirstFailure}
+		return &Flight{Delivery: f.Delivery, Items: items, FirstFailure: f.FirstFailure, failures: slices.Clone(f.failures)}
 	}
 	return part(f.Items[:cut:cut]), part(f.Items[cut:])
 }

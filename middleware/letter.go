@@ -41,6 +41,12 @@ const (
 	// HeaderKeyEncoding is "utf-8", or "base64" when the key is not text; the key
 	// itself is never changed. It tells readers how the key is shown elsewhere.
 	HeaderKeyEncoding = "dead-letter-key-encoding"
+	// HeaderHistory holds the attempts that failed, as JSON: see Failure.
+	HeaderHistory = "dead-letter-history"
+	// HeaderStoredID stands behind all others on a letter that was too large for the
+	// topic: it is the id of the row of dead_letters that has the whole record. The
+	// value is missing, and headers and key too if they are what is large.
+	HeaderStoredID = "dead-letter-stored-id"
 
 	HeaderPoisonedReason     = "reason_poisoned"
 	HeaderPoisonedTopic      = "topic_poisoned"
@@ -70,6 +76,16 @@ type Letter struct {
 	// Attempts counts the attempts of this delivery.
 	Attempts                  int
 	FirstFailure, LastFailure time.Time
+	// History tells of the attempts that failed, at most MaxHistory.
+	History []Failure
+	// Stack is that of the last attempt's panic, if it was one, at most
+	// MaxStackBytes. Records of letters do not carry it.
+	Stack string
+	// Origin is what wrote the letter, such as "kafka-connect"; empty for Millrace.
+	Origin string
+	// StoredID is the id of the row that has the whole record, when Original lacks
+	// what was too large for the topic.
+	StoredID string
 }
 
 func newLetter(cfg Config, f *Flight, item *Item, class Class, err error) *Letter {
@@ -80,6 +96,10 @@ func newLetter(cfg Config, f *Flight, item *Item, class Class, err error) *Lette
 	}
 	outer, root := unmark(err), rootCause(err)
 	env, _ := item.Envelope()
+	stack := ""
+	if p, ok := errors.AsType[*PanicError](err); ok {
+		stack = truncate(p.Stack, MaxStackBytes)
+	}
 	return &Letter{
 		Consumer: cfg.Consumer, Group: cfg.Group, Original: item.Record,
 		EventType: env.Type, Source: env.Source, EventID: env.ID,
@@ -87,6 +107,7 @@ func newLetter(cfg Config, f *Flight, item *Item, class Class, err error) *Lette
 		Class:         class, Reason: truncate(err.Error(), MaxReasonBytes), Error: truncate(err.Error(), MaxErrorBytes),
 		ErrorType: typeName(outer), CauseType: typeName(root), Cause: truncate(root.Error(), MaxReasonBytes),
 		Attempts: max(f.Attempt, 1), FirstFailure: first.UTC(), LastFailure: now,
+		History: f.failures, Stack: stack,
 	}
 }
 
@@ -113,6 +134,7 @@ func (l *Letter) Record(topic string) topics.Record {
 		{HeaderPoisonedTopic, l.Original.Topic},
 		{HeaderPoisonedHandler, l.Consumer},
 		{HeaderPoisonedSubscriber, l.Group},
+		{HeaderHistory, string(encodeHistory(l.History))},
 	}
 	headers := make([]topics.Header, 0, len(l.Original.Headers)+len(own))
 	headers = append(headers, l.Original.Headers...)
@@ -121,6 +143,32 @@ func (l *Letter) Record(topic string) topics.Record {
 	}
 	return topics.Record{Topic: topic, Key: l.Original.Key, Value: l.Original.Value, Headers: headers}
 }
+
+// maxReferenceBytes bounds the key, and the original headers, of a reference.
+const maxReferenceBytes = 32 << 10
+
+// Reference returns the record of a letter that is too large for its topic: as
+// Record, with the id of the row that has the whole in place of what is large.
+func (l *Letter) Reference(topic, id string) topics.Record {
+	small := *l
+	small.Original.Value = nil
+	size := 0
+	for _, h := range l.Original.Headers {
+		size += len(h.Key) + len(h.Value) + headerOverhead
+	}
+	if size > maxReferenceBytes {
+		small.Original.Headers = nil
+	}
+	if len(l.Original.Key) > maxReferenceBytes {
+		small.Original.Key = nil
+	}
+	r := small.Record(topic)
+	r.Headers = append(r.Headers, topics.Header{Key: HeaderStoredID, Value: []byte(id)})
+	return r
+}
+
+// headerOverhead is roughly what a header costs beside its bytes.
+const headerOverhead = 4
 
 func keyEncoding(key []byte) string {
 	if utf8.Valid(key) {

@@ -2,6 +2,7 @@ package middleware
 
 import (
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -9,19 +10,36 @@ import (
 	"github.com/millrace/millrace/topics"
 )
 
-// ownHeaders is how many headers Letter.Record adds.
-const ownHeaders = 19
+// ownHeaders is how many headers Letter.Record adds; the last is HeaderHistory,
+// which letters of old do not have.
+const ownHeaders = 20
+
+// ownFrom returns where the headers of the letter begin and end, and the id behind
+// them if the record is a reference.
+func ownFrom(headers []topics.Header) (cut, end int, storedID string, ok bool) {
+	end = len(headers)
+	if end > 0 && headers[end-1].Key == HeaderStoredID {
+		end--
+		storedID = string(headers[end].Value)
+	}
+	for _, own := range []int{ownHeaders, ownHeaders - 1} {
+		if cut = end - own; cut >= 0 && headers[cut].Key == HeaderReason {
+			return cut, end, storedID, true
+		}
+	}
+	return 0, 0, "", false
+}
 
 // ParseLetter is the reverse of Letter.Record. It reads the headers at the end of
 // the record only, so a record that was dead-lettered twice gives back the first
 // letter as its original. Error holds what Reason holds, since only that much is
 // written.
 func ParseLetter(r topics.Record) (*Letter, error) {
-	if len(r.Headers) < ownHeaders {
-		return nil, fmt.Errorf("parse dead letter: %d headers, want at least %d", len(r.Headers), ownHeaders)
+	cut, end, storedID, ok := ownFrom(r.Headers)
+	if !ok {
+		return nil, errors.New("parse dead letter: the headers do not end with those of a letter")
 	}
-	cut := len(r.Headers) - ownHeaders
-	p := letterParser{headers: r.Headers[cut:]}
+	p := letterParser{headers: r.Headers[cut:end]}
 	l := &Letter{
 		Original: topics.Record{
 			Topic: p.text(HeaderTopic), Partition: int32(p.number(HeaderPartition, 32)), Offset: p.number(HeaderOffset, 64),
@@ -31,6 +49,10 @@ func ParseLetter(r topics.Record) (*Letter, error) {
 		Class: parseClass(p.text(HeaderClass)), Reason: p.text(HeaderReason), Error: p.text(HeaderReason),
 		Cause: p.text(HeaderCause), ErrorType: p.text(HeaderExceptionClassName), CauseType: p.text(HeaderCauseClassName),
 		Attempts: int(p.number(HeaderAttempts, 32)), FirstFailure: p.time(HeaderFirstFailure), LastFailure: p.time(HeaderLastFailure),
+		StoredID: storedID,
+	}
+	if history, ok := (topics.Record{Headers: p.headers}).Header(HeaderHistory); ok {
+		l.History = parseHistory(history)
 	}
 	id, err := base64.RawURLEncoding.DecodeString(p.text(HeaderTopicID))
 	if err != nil || copy(l.Original.TopicID[:], id) != len(l.Original.TopicID) {

@@ -19,7 +19,9 @@ func poison(cfg Config) message.HandlerMiddleware {
 	return func(next message.HandlerFunc) message.HandlerFunc {
 		p := &poisoner{cfg: cfg, next: next, window: newFaultWindow(cfg.Breaker)}
 		return func(msg *message.Message) ([]*message.Message, error) {
-			return nil, p.settle(msg, flightOf(msg))
+			flight := flightOf(msg)
+			p.obey(msg, flight)
+			return nil, p.settle(msg, flight)
 		}
 	}
 }
@@ -74,6 +76,23 @@ func (p *poisoner) settle(msg *message.Message, f *Flight) error {
 	}
 }
 
+// obey condemns the records that somebody has ordered to be dead-lettered. They
+// say nothing about the consumer, so the breaker does not hear of them.
+func (p *poisoner) obey(msg *message.Message, f *Flight) {
+	if p.cfg.Condemned == nil || f.Delivery.Lane != 0 {
+		return // what waited in a lane has left its place in the partition
+	}
+	for i := range f.Items {
+		item := &f.Items[i]
+		if !item.Live() {
+			continue
+		}
+		if class, err, ordered := p.cfg.Condemned(item.Record); ordered {
+			p.attach(msg, f, item, class, err)
+		}
+	}
+}
+
 func (p *poisoner) condemnNamed(msg *message.Message, f *Flight, bad *RecordErrors) error {
 	for i := range f.Items {
 		err, blamed := bad.ByIndex[i]
@@ -94,12 +113,17 @@ func (p *poisoner) condemn(msg *message.Message, f *Flight, item *Item, class Cl
 		return Infrastructure(fmt.Errorf("%w: %w", ErrTooManyFaults, err))
 	}
 	p.window.note(true)
+	p.attach(msg, f, item, class, err)
+	return nil
+}
+
+// attach gives the item the letter that the handler then files.
+func (p *poisoner) attach(msg *message.Message, f *Flight, item *Item, class Class, err error) {
 	item.Letter = newLetter(p.cfg, f, item, class, err)
 	p.cfg.Log.WarnContext(msg.Context(), "record dead-lettered",
 		"consumer", p.cfg.Consumer, "topic", item.Record.Topic, "partition", item.Record.Partition,
 		"offset", item.Record.Offset, "event_type", item.Letter.EventType, "event_id", item.Letter.EventID,
 		"class", class.String(), "attempts", item.Letter.Attempts, "error", item.Letter.Reason)
-	return nil
 }
 
 func (p *poisoner) noteSettled(f *Flight) {

@@ -7,11 +7,13 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 )
 
-// PanicError is a handler's panic as an error: a handler fault. The stack goes
-// to the log only; the text ends up in headers and must stay short.
+// PanicError is a handler's panic as an error: a handler fault. The stack goes to
+// the log and to the letter's row; the text ends up in headers and must stay short.
 type PanicError struct {
 	// Value is what the handler panicked with.
 	Value any
+	// Stack is that of the goroutine, as text.
+	Stack string
 }
 
 // Error names the panic's value.
@@ -31,11 +33,12 @@ func recoverPanic(cfg Config) message.HandlerMiddleware {
 				if value == nil {
 					return
 				}
-				out, err = nil, wrap(&PanicError{Value: value}, fault{class: HandlerFault, after: -1})
+				stack := string(debug.Stack())
+				out, err = nil, wrap(&PanicError{Value: value, Stack: stack}, fault{class: HandlerFault, after: -1})
 				d := flightOf(msg).Delivery
 				cfg.Log.ErrorContext(msg.Context(), "handler panicked",
 					"consumer", cfg.Consumer, "topic", d.Topic, "partition", d.Partition,
-					"offset", d.First().Offset, "panic", fmt.Sprint(value), "stack", string(debug.Stack()))
+					"offset", d.First().Offset, "panic", fmt.Sprint(value), "stack", stack)
 			}()
 			return next(msg)
 		}

@@ -28,9 +28,11 @@ func retry(cfg Config) message.HandlerMiddleware {
 				if err == nil {
 					return out, nil
 				}
+				now := cfg.Now()
 				if flight.FirstFailure.IsZero() {
-					flight.FirstFailure = cfg.Now()
+					flight.FirstFailure = now
 				}
+				flight.noteFailure(now, err)
 				wait, again := nextWait(ctx, cfg, flight, err)
 				if !again {
 					return nil, err

@@ -21,6 +21,9 @@ const (
 	HeaderReplayCount = "dead-letter-replay-count"
 	// HeaderRedriveOf is the id of the dead letter that was redriven.
 	HeaderRedriveOf = "dead-letter-redrive-of"
+	// HeaderOriginalEventID is the id that the event had before a redrive gave it a
+	// new one.
+	HeaderOriginalEventID = "dead-letter-original-event-id"
 )
 
 // target settles the records that are not for this consumer. A flight in which

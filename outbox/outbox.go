@@ -15,6 +15,9 @@
 //	})
 //	err = tx.Commit(ctx)
 //
+// Code that speaks Watermill publishes through a Publisher: NewPublisher makes one for
+// a transaction.
+//
 // # Delivery
 //
 // At least once: an event whose relay dies at the wrong moment is published again
@@ -44,19 +47,13 @@ import (
 type Entry = outbox.Entry
 
 // Append writes events in the caller's transaction, in their order. Nothing is
-// written when one of them is not valid; the error says which and why.
+// written when one of them is not valid; the error says which and why, and the
+// transaction can go on.
 func Append(ctx context.Context, tx pgx.Tx, entries ...Entry) error {
-	if err := outbox.LockEntries(ctx, tx, entries...); err != nil {
-		return err
-	}
-	return outbox.Append(ctx, tx, entries...)
+	return outbox.LockAndAppend(ctx, tx, entries...)
 }
 
-// AppendSQL is Append for database/sql, with any driver for PostgreSQL. It costs
-// one round trip per event.
+// AppendSQL is Append for database/sql, with any driver for PostgreSQL.
 func AppendSQL(ctx context.Context, tx *sql.Tx, entries ...Entry) error {
-	if err := outbox.LockEntriesSQL(ctx, tx, entries...); err != nil {
-		return err
-	}
-	return outbox.AppendSQL(ctx, tx, entries...)
+	return outbox.LockAndAppendSQL(ctx, tx, entries...)
 }

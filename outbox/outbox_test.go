@@ -3,6 +3,7 @@ package outbox_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"log/slog"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
+	_ "github.com/lib/pq"              // the driver "postgres"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -25,11 +27,12 @@ import (
 
 func TestMain(m *testing.M) { testenv.Run(m) }
 
-// shop is a user's program: a database that it reaches in both ways.
+// shop is a user's program: a database that it reaches by pgx, and by two drivers
+// of database/sql.
 type shop struct {
-	t    *testing.T
-	pool *pgxpool.Pool
-	db   *sql.DB
+	t      *testing.T
+	pool   *pgxpool.Pool
+	db, pq *sql.DB
 }
 
 func newShop(t *testing.T) *shop {
@@ -38,22 +41,28 @@ func newShop(t *testing.T) *shop {
 	pool, err := pgxpool.New(context.WithoutCancel(t.Context()), dsn)
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
-	db, err := sql.Open("pgx", dsn)
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, db.Close()) })
-	return &shop{t, pool, db}
+	s := &shop{t: t, pool: pool}
+	for driver, db := range map[string]**sql.DB{"pgx": &s.db, "postgres": &s.pq} {
+		*db, err = sql.Open(driver, dsn)
+		require.NoError(t, err)
+		t.Cleanup(func() { assert.NoError(t, (*db).Close()) })
+	}
+	return s
 }
 
 func (s *shop) withPGX(use func(tx pgx.Tx) error) error {
 	return postgres.InTx(s.t.Context(), s.pool, func(_ context.Context, tx pgx.Tx) error { return use(tx) })
 }
 
-func (s *shop) withSQL(use func(tx *sql.Tx) error) error {
-	tx, err := s.db.BeginTx(s.t.Context(), nil)
-	require.NoError(s.t, err)
-	if err := use(tx); err != nil {
-		require.NoError(s.t, tx.Rollback())
+func (s *shop) withSQL(use func(tx *sql.Tx) error) error { return s.withDB(s.db, use) }
+
+func (s *shop) withDB(db *sql.DB, use func(tx *sql.Tx) error) error {
+	tx, err := db.BeginTx(s.t.Context(), nil)
+	if err != nil {
 		return err
+	}
+	if err := use(tx); err != nil {
+		return errors.Join(err, tx.Rollback())
 	}
 	return tx.Commit()
 }
@@ -87,35 +96,63 @@ func (s *shop) enqueue(n int) error {
 	})
 }
 
-func TestThreeWaysOneRecord(t *testing.T) {
-	t.Parallel()
-	s := newShop(t)
-	log := slog.New(slog.DiscardHandler)
-	broker := kafka.Config{Brokers: testenv.Broker(t), FetchMaxWait: 20 * time.Millisecond, Logger: log}
+// newBroker is a broker with one topic of one partition.
+func newBroker(t *testing.T, topic string) kafka.Config {
+	t.Helper()
+	broker := kafka.Config{Brokers: testenv.Broker(t), FetchMaxWait: 20 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)}
 	admin, err := kafka.NewAdmin(broker)
 	require.NoError(t, err)
 	t.Cleanup(admin.Close)
-	_, err = admin.EnsureTopics(t.Context(), []kafka.TopicConfig{{Name: "orders", Partitions: 1, ReplicationFactor: 1}})
+	_, err = admin.EnsureTopics(t.Context(), []kafka.TopicConfig{{Name: topic, Partitions: 1, ReplicationFactor: 1}})
 	require.NoError(t, err)
+	return broker
+}
 
+// relay publishes to the broker until the test ends.
+func (s *shop) relay(broker kafka.Config) {
+	s.t.Helper()
+	publisher, err := kafka.NewPublisher(broker, kafka.PublisherConfig{})
+	require.NoError(s.t, err)
+	s.t.Cleanup(func() { assert.NoError(s.t, publisher.Close()) })
+	relay, err := internal.NewRelay(internal.Deps{
+		Pool: s.pool, Leases: lease.NewManager(s.pool, "test", 10*time.Second, broker.Logger), Publisher: publisher, IsRejected: kafka.IsRejected,
+	}, internal.Config{})
+	require.NoError(s.t, err)
+	ctx, cancel := context.WithCancel(s.t.Context())
+	done := make(chan error, 1)
+	go func() { done <- relay.Run(ctx) }()
+	s.t.Cleanup(func() { cancel(); assert.NoError(s.t, <-done) })
+}
+
+// waiting waits until one transaction waits for a lock of the outbox.
+func (s *shop) waiting(msg ...any) {
+	s.t.Helper()
+	require.Eventually(s.t, func() bool {
+		var waiting int
+		err := s.pool.QueryRow(s.t.Context(), `SELECT count(*) FROM pg_locks l JOIN pg_database d ON d.oid = l.database
+			WHERE d.datname = current_database() AND locktype = 'advisory' AND NOT granted`).Scan(&waiting)
+		return err == nil && waiting == 1
+	}, 30*time.Second, 2*time.Millisecond, msg...)
+}
+
+// rows counts what the outbox holds.
+func (s *shop) rows() (n int) {
+	s.t.Helper()
+	require.NoError(s.t, s.pool.QueryRow(s.t.Context(), `SELECT count(*) FROM outbox_events`).Scan(&n))
+	return n
+}
+
+func TestThreeWaysOneRecord(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	broker := newBroker(t, "orders")
 	require.NoError(t, s.withPGX(func(tx pgx.Tx) error { return outbox.Append(t.Context(), tx, paid(1)) }))
 	require.NoError(t, s.withSQL(func(tx *sql.Tx) error { return outbox.AppendSQL(t.Context(), tx, paid(2), paid(3)) }))
 	require.NoError(t, s.enqueue(4))
-
-	publisher, err := kafka.NewPublisher(broker, kafka.PublisherConfig{})
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, publisher.Close()) })
-	relay, err := internal.NewRelay(internal.Deps{
-		Pool: s.pool, Leases: lease.NewManager(s.pool, "test", 10*time.Second, log), Publisher: publisher, IsRejected: kafka.IsRejected,
-	}, internal.Config{})
-	require.NoError(t, err)
 	tail, err := kafka.NewTail(t.Context(), broker, kafka.TailConfig{Topics: []string{"orders"}, From: kafka.StartEarliest})
 	require.NoError(t, err)
 	t.Cleanup(tail.Close)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- relay.Run(ctx) }()
-	t.Cleanup(func() { cancel(); assert.NoError(t, <-done) })
+	s.relay(broker)
 
 	var got []topics.Record
 	reading, stop := context.WithTimeout(t.Context(), 60*time.Second)
@@ -142,12 +179,13 @@ func TestThreeWaysOneRow(t *testing.T) {
 	s := newShop(t)
 	require.NoError(t, s.withPGX(func(tx pgx.Tx) error { return outbox.Append(t.Context(), tx, paid(1)) }))
 	require.NoError(t, s.withSQL(func(tx *sql.Tx) error { return outbox.AppendSQL(t.Context(), tx, paid(1)) }))
+	require.NoError(t, s.withDB(s.pq, func(tx *sql.Tx) error { return outbox.AppendSQL(t.Context(), tx, paid(1)) }))
 	require.NoError(t, s.enqueue(1))
 	var rows, kinds int
 	require.NoError(t, s.pool.QueryRow(t.Context(), `
 		SELECT count(*), count(DISTINCT (id, shard, aggregate_type, aggregate_id, event_type, topic, partition_key, payload, headers, status, attempts))
 		FROM outbox_events`).Scan(&rows, &kinds))
-	assert.Equal(t, 3, rows)
+	assert.Equal(t, 4, rows)
 	assert.Equal(t, 1, kinds)
 }
 
@@ -186,9 +224,7 @@ func TestBadEventsAreRefused(t *testing.T) {
 	}
 	_, err := s.pool.Exec(t.Context(), `SELECT millrace_enqueue('order', 'o', 't', 'orders', headers => '[1]')`)
 	require.ErrorContains(t, err, "must be a JSON object")
-	var rows int
-	require.NoError(t, s.pool.QueryRow(t.Context(), `SELECT count(*) FROM outbox_events`).Scan(&rows))
-	assert.Zero(t, rows)
+	assert.Zero(t, s.rows())
 }
 
 // Each way waits for a transaction that has enqueued for the same aggregate in any
@@ -199,6 +235,7 @@ func TestAllWaysTakeTheSameLock(t *testing.T) {
 	for first, begin := range map[string]func(tx pgx.Tx) error{
 		"append":  func(tx pgx.Tx) error { return outbox.Append(t.Context(), tx, paid(1)) },
 		"enqueue": func(tx pgx.Tx) error { _, err := tx.Exec(t.Context(), enqueue, "k", paid(1).Envelope.ID); return err },
+		"publish": func(tx pgx.Tx) error { return outbox.NewPublisher(t.Context(), tx).Publish("orders", placed(1)) },
 	} {
 		for second, other := range map[string]func() error{
 			"append": func() error {
@@ -208,18 +245,19 @@ func TestAllWaysTakeTheSameLock(t *testing.T) {
 				return s.withSQL(func(tx *sql.Tx) error { return outbox.AppendSQL(t.Context(), tx, paid(2)) })
 			},
 			"enqueue": func() error { return s.enqueue(2) },
+			"publish": func() error {
+				return s.withPGX(func(tx pgx.Tx) error { return outbox.NewPublisher(t.Context(), tx).Publish("orders", placed(2)) })
+			},
+			"publish sql": func() error {
+				return s.withSQL(func(tx *sql.Tx) error { return outbox.NewPublisherSQL(t.Context(), tx).Publish("orders", placed(2)) })
+			},
 		} {
 			tx, err := s.pool.Begin(t.Context())
 			require.NoError(t, err)
 			require.NoError(t, begin(tx))
 			done := make(chan error, 1)
 			go func() { done <- other() }()
-			require.Eventually(t, func() bool {
-				var waiting int
-				err := s.pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_locks l JOIN pg_database d ON d.oid = l.database
-					WHERE d.datname = current_database() AND locktype = 'advisory' AND NOT granted`).Scan(&waiting)
-				return err == nil && waiting == 1
-			}, 30*time.Second, 2*time.Millisecond, "%s waits for %s", second, first)
+			s.waiting("%s waits for %s", second, first)
 			require.NoError(t, tx.Commit(t.Context()))
 			require.NoError(t, <-done)
 		}

@@ -50,4 +50,9 @@
 // epoch of the current owner, so a paused or evicted process changes nothing
 // any more. When the connection breaks during a commit, the next attempt reads
 // the position and so learns whether the effect is there.
+//
+// A person may order the record at which a partition is stalled to be
+// dead-lettered (Router.OrderDeadLetter). The letter takes the way of every other
+// one; if the record succeeds first, or the partition goes to another process, the
+// order comes to nothing.
 package pipeline

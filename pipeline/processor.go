@@ -11,6 +11,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/millrace/millrace/internal/crash"
 	"github.com/millrace/millrace/internal/delivery"
 	"github.com/millrace/millrace/middleware"
 	"github.com/millrace/millrace/topics"
@@ -54,6 +55,7 @@ type Processor struct {
 	status   *statusBoard
 	unknown  *unknownTypes
 	idle     *idlePositions
+	orders   *orders
 }
 
 // NewProcessor checks the consumer and what it needs.
@@ -81,10 +83,11 @@ func NewProcessor(c Consumer, cfg ProcessorConfig) (*Processor, error) {
 		consumer: c, cfg: cfg, table: c.Handle.table(),
 		status: newStatusBoard(), unknown: newUnknownTypes(), idle: newIdlePositions(),
 	}
+	p.orders = newOrders(p.status, cfg.Now)
 	p.chain = middleware.Chain(middleware.Config{
 		Consumer: c.Name, Group: cfg.Group, Replay: c.Replay, Untargeted: c.Untargeted,
 		MaxAttempts: c.Delivery.MaxAttempts, Backoff: c.Delivery.Backoff,
-		OnExhausted: c.Delivery.OnExhausted, Breaker: c.Delivery.Breaker,
+		OnExhausted: c.Delivery.OnExhausted, Breaker: c.Delivery.Breaker, Condemned: p.orders.condemned,
 		Timeout: c.Timeout, Classifier: cfg.Classifier, Metrics: cfg.Metrics,
 		Tracer: cfg.Tracer, Log: cfg.Log, Now: cfg.Now, Rand: cfg.Rand, Sleep: cfg.Sleep,
 	})
@@ -136,15 +139,51 @@ func (p *Processor) Assigned(ctx context.Context, topic string, topicID [16]byte
 			"consumer", p.consumer.Name, "topic", topic, "partition", partition, "kafka_offset", committed)
 		return 0, pos.Epoch, nil
 	}
+	p.noticeReset(ctx, part, pos.Next, committed)
 	p.idle.taken(part, pos, p.cfg.Now())
 	return pos.Next, pos.Epoch, nil
 }
+
+// maxDrift is how far the group's offset in Kafka may be from the position in the
+// database without anybody having touched it: what has passed without effect, or
+// was not committed before a crash.
+const maxDrift = 10 * maxIdleRecords
+
+// noticeReset reports an offset in Kafka that somebody else has set, or removed.
+// The position in the database counts; the group's offset follows it.
+func (p *Processor) noticeReset(ctx context.Context, part Partition, next, committed int64) {
+	text := ""
+	switch drift := committed - next; {
+	case next <= 0:
+	case committed < 0:
+		text = fmt.Sprintf("the group had no offset in kafka although it has read up to %d: it was deleted or has expired", next)
+	case drift > maxDrift || drift < -maxDrift:
+		text = fmt.Sprintf("the group's offset in kafka was %d although it has read up to %d: it was reset", committed, next)
+	}
+	p.status.notice(part.Partition, text)
+	if text != "" {
+		p.cfg.Log.WarnContext(ctx, "the offset in kafka is not the consumer's position, which counts; move it with millrace consumers seek",
+			"consumer", p.consumer.Name, "topic", part.Topic, "partition", part.Partition, "kafka_offset", committed, "position", next)
+	}
+}
+
+// Released forgets what there was to know about a partition that is no longer ours.
+func (p *Processor) Released(partition int32) {
+	p.status.forget(partition)
+	p.orders.release(partition)
+}
+
+// OrderDeadLetter has the record at which a partition is stalled become a dead
+// letter with the next try. It returns ErrNotBlocked when the partition is not
+// stalled at that very record; DeadLetterOrder.Done tells what became of the order.
+func (p *Processor) OrderDeadLetter(o DeadLetterOrder) error { return p.orders.add(o) }
 
 // Status says how the consumer is doing.
 func (p *Processor) Status() ConsumerStatus {
 	s := p.status.snapshot()
 	s.Name, s.Group, s.Kind = p.consumer.Name, p.cfg.Group, p.consumer.Handle.kind.String()
 	s.Topic = p.cfg.Naming.Physical(p.consumer.Topic)
+	s.Inbox = p.consumer.Handle.kind.transactional() && !p.consumer.GuardedByState
 	return s
 }
 
@@ -155,6 +194,9 @@ func (p *Processor) observe(next message.HandlerFunc) message.HandlerFunc {
 		out, err := next(msg)
 		if f := middleware.FlightFrom(msg.Context()); f != nil {
 			p.status.note(f, err, p.cfg.Classifier.Classify(msg.Context(), err), p.cfg.Now())
+			if f.Delivery.Lane == 0 { // an order is about the record at which the partition is stalled
+				p.orders.settle(f, err)
+			}
 		}
 		return out, err
 	}
@@ -176,6 +218,7 @@ func (p *Processor) handle(msg *message.Message) ([]*message.Message, error) {
 	if f == nil {
 		return nil, errors.New("handle message: not inside the chain")
 	}
+	crash.At("consumer.taken")
 	steps, err := p.plan(ctx, f)
 	if err != nil {
 		return nil, err

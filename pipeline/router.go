@@ -154,7 +154,7 @@ func (r *Router) Add(c Consumer) error {
 	topic := r.cfg.Naming.Physical(c.Topic)
 	sub, err := r.cfg.Subscribe(Subscription{
 		Consumer: c.Name, Group: p.cfg.Group, Topic: topic, BatchSize: c.BatchSize, Gather: c.Gather, From: c.From,
-		Assigned: p.Assigned, Released: p.status.forget,
+		Assigned: p.Assigned, Released: p.Released,
 	})
 	if err != nil {
 		return fmt.Errorf("add consumer %q: subscribe: %w", c.Name, err)
@@ -325,6 +325,20 @@ func (r *Router) Close() error {
 	}
 	<-r.stopped
 	return nil
+}
+
+// OrderDeadLetter has the record at which a partition of a consumer is stalled
+// become a dead letter. See Processor.OrderDeadLetter.
+func (r *Router) OrderDeadLetter(consumer string, o DeadLetterOrder) error {
+	r.mu.Lock()
+	processors := r.processors
+	r.mu.Unlock()
+	for _, p := range processors {
+		if p.consumer.Name == consumer {
+			return p.OrderDeadLetter(o)
+		}
+	}
+	return fmt.Errorf("dead-letter offset %d of partition %d: no consumer %q runs here", o.Offset, o.Partition, consumer)
 }
 
 // Status says how each consumer is doing, in the order in which they were added.

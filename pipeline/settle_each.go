@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
+	"github.com/millrace/millrace/internal/crash"
 	"github.com/millrace/millrace/middleware"
 	"github.com/millrace/millrace/topics"
 )
@@ -22,8 +24,29 @@ func (p *Processor) settleEach(ctx context.Context, f *middleware.Flight, steps 
 			return err
 		}
 		s.item.Outcome = middleware.Done
+		if letter := s.item.RedriveOf(); letter != "" {
+			p.resolve(ctx, letter)
+		}
 	}
 	return p.publishLetters(ctx, f)
+}
+
+// resolveTimeout bounds what is done for a letter's sake while records wait.
+const resolveTimeout = 5 * time.Second
+
+// resolve marks the dead letter whose redrive was processed, as well as it can: the
+// effect has happened, so a database that is away is no reason to have it again.
+func (p *Processor) resolve(ctx context.Context, letter string) {
+	r, ok := p.cfg.Store.(Resolver)
+	if !ok {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
+	defer cancel()
+	if err := r.Resolve(ctx, p.consumer.Name, []string{letter}); err != nil {
+		p.cfg.Log.WarnContext(ctx, "dead letter stays redriven although its record was processed",
+			"consumer", p.consumer.Name, "dead_letter_id", letter, "error", err)
+	}
 }
 
 func (p *Processor) publishLetters(ctx context.Context, f *middleware.Flight) error {
@@ -44,6 +67,7 @@ func (p *Processor) publishLetters(ctx context.Context, f *middleware.Flight) er
 		// the record would be lost, so the partition waits.
 		return Infrastructure(fmt.Errorf("publish dead letter to %s: %w", topic, err))
 	}
+	crash.At("consumer.letters_published")
 	for _, item := range items {
 		item.Outcome = middleware.DeadLettered
 	}

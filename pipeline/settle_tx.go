@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/millrace/millrace/internal/crash"
 	"github.com/millrace/millrace/middleware"
 )
 
@@ -66,11 +67,15 @@ func (p *Processor) apply(ctx context.Context, f *middleware.Flight, steps []ste
 		item := &items[i]
 		switch {
 		case s < len(steps) && steps[s].index == base+i:
-			w.Entries = append(w.Entries, Entry{Offset: item.Record.Offset, Record: &item.Record, Identity: p.identity(item)})
+			w.Entries = append(w.Entries, Entry{
+				Offset: item.Record.Offset, Record: &item.Record, Identity: p.identity(item), RedriveOf: item.RedriveOf(),
+			})
 			settled, stepOf = append(settled, item), append(stepOf, s)
 			s++
 		case item.Outcome == middleware.Open && item.Letter != nil:
-			w.Entries = append(w.Entries, Entry{Offset: item.Record.Offset, Record: &item.Record, Letter: item.Letter})
+			w.Entries = append(w.Entries, Entry{
+				Offset: item.Record.Offset, Record: &item.Record, Letter: item.Letter, With: p.orders.with(item.Record),
+			})
 			settled, stepOf = append(settled, item), append(stepOf, -1)
 		}
 	}
@@ -85,12 +90,16 @@ func (p *Processor) apply(ctx context.Context, f *middleware.Flight, steps []ste
 			}
 		}
 		committed, effectErr = p.effect(ctx, f, tx, todo)
+		if effectErr == nil && len(todo) > 0 {
+			crash.At("consumer.applied")
+		}
 		return effectErr
 	}
 	verdicts, err := p.cfg.Store.Apply(ctx, w)
 	if err != nil {
 		return p.blame(ctx, err, effectErr)
 	}
+	crash.At("consumer.committed")
 	if d.Lane == 0 {
 		p.idle.moved(w.Partition, d.Epoch, next, p.cfg.Now())
 	}

@@ -2,6 +2,8 @@ package pipeline
 
 import (
 	"cmp"
+	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -20,6 +22,11 @@ type ConsumerStatus struct {
 	Records map[string]uint64 `json:"records,omitempty"`
 	// Stalls are the partitions that cannot go on, in order.
 	Stalls []Stall `json:"stalls,omitempty"`
+	// Notices say what is odd about partitions that go on all the same, by number.
+	Notices map[int32]string `json:"notices,omitempty"`
+	// Inbox says that the consumer recognises events that it has applied before, by
+	// their identity.
+	Inbox bool `json:"inbox"`
 }
 
 // Stall is a partition that waits for something.
@@ -32,6 +39,9 @@ type Stall struct {
 	// Class and Error say why.
 	Class string `json:"class"`
 	Error string `json:"error"`
+	// Breaker says that the record would be a dead letter if not too many had become
+	// one before it.
+	Breaker bool `json:"breaker,omitempty"`
 	// Since is when the partition began to stall; Tries counts the deliveries since.
 	Since time.Time `json:"since"`
 	Tries int       `json:"tries"`
@@ -42,10 +52,11 @@ type statusBoard struct {
 	mu      sync.Mutex
 	records map[middleware.Outcome]uint64
 	stalls  map[int32]Stall
+	notices map[int32]string
 }
 
 func newStatusBoard() *statusBoard {
-	return &statusBoard{records: make(map[middleware.Outcome]uint64), stalls: make(map[int32]Stall)}
+	return &statusBoard{records: make(map[middleware.Outcome]uint64), stalls: make(map[int32]Stall), notices: make(map[int32]string)}
 }
 
 // note records how a delivery ended.
@@ -79,7 +90,7 @@ func (b *statusBoard) note(f *middleware.Flight, err error, class Class, now tim
 	if !stalled || s.Offset != blocked.Record.Offset {
 		s = Stall{Topic: f.Delivery.Topic, Partition: partition, Offset: blocked.Record.Offset, Key: blocked.Record.Key, Since: now}
 	}
-	s.Class, s.Error = class.String(), err.Error()
+	s.Class, s.Error, s.Breaker = class.String(), err.Error(), errors.Is(err, middleware.ErrTooManyFaults)
 	s.Tries++
 	b.stalls[partition] = s
 }
@@ -89,12 +100,32 @@ func (b *statusBoard) forget(partition int32) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.stalls, partition)
+	delete(b.notices, partition)
+}
+
+// notice sets what is odd about a partition; an empty text is nothing.
+func (b *statusBoard) notice(partition int32, text string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if text == "" {
+		delete(b.notices, partition)
+		return
+	}
+	b.notices[partition] = text
+}
+
+// stall returns the stall of a partition.
+func (b *statusBoard) stall(partition int32) (Stall, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s, ok := b.stalls[partition]
+	return s, ok
 }
 
 func (b *statusBoard) snapshot() ConsumerStatus {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	s := ConsumerStatus{Records: make(map[string]uint64, len(b.records))}
+	s := ConsumerStatus{Records: make(map[string]uint64, len(b.records)), Notices: maps.Clone(b.notices)}
 	for outcome, n := range b.records {
 		s.Records[string(outcome)] = n
 	}

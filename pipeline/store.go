@@ -91,6 +91,12 @@ type Entry struct {
 	// Letter, if set, is filed as a dead letter; nothing is applied, and no inbox
 	// row written.
 	Letter *middleware.Letter
+	// With, if set, is called for a Letter that is filed by this transaction and no
+	// earlier one, in the transaction. Its error undoes everything.
+	With func(ctx context.Context, tx StoreTx) error
+	// RedriveOf names the dead letter whose redrive brought the record, or is empty.
+	// Once the record is processed the letter is resolved.
+	RedriveOf string
 }
 
 // Identity is what makes an event the same event for a consumer, wherever it
@@ -108,6 +114,13 @@ const (
 	Repeated                // settled before
 	Parked                  // waits in the lane of its key
 )
+
+// Resolver is a Store that can be told of dead letters whose redriven records an On
+// consumer has processed. Those of the others are told by Entry.RedriveOf.
+type Resolver interface {
+	// Resolve marks the letters, by their ids, as resolved.
+	Resolve(ctx context.Context, consumer string, letters []string) error
+}
 
 // StoreTx is a transaction of the store as the runtime sees it. If it has a
 // method PgxTx() (pgx.Tx, bool), the function of that name uses it.

@@ -4,12 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"strings"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace/millrace/internal/execution"
+	"github.com/millrace/millrace/internal/postgres"
 )
 
 // Filter selects executions. A zero field selects nothing away; set fields must
@@ -101,25 +102,23 @@ type Querier interface {
 // Paging is by key: executions that are submitted meanwhile do not move those on
 // later pages, so none is returned twice and none that was there from the start
 // to the end is left out. A token belongs to its filter; with another one, or
-// when it is not a token at all, the error is ErrPageToken.
+// when it is not a token at all, the error is postgres.ErrPageToken.
 func ExecutionList(ctx context.Context, db Querier, f Filter, p Page) (ExecutionPage, error) {
 	size := p.Size
 	if size == 0 {
 		size = PageSizeDefault
 	}
 	size = min(max(size, 1), PageSizeMax)
-	var q query
-	q.filter(f)
+	q := f.conditions()
 	if p.Token != "" {
-		after, err := parseToken(p.Token, f)
+		after, err := postgres.ParseToken(p.Token, f.identity())
 		if err != nil {
 			return ExecutionPage{}, err
 		}
-		q.where("(requested_at, id) < (%s, %s)", after.RequestedAt, after.ID)
+		q.Where("(requested_at, id) < (%s, %s)", after.At, after.ID)
 	}
-	sql := "SELECT " + viewColumns + "\nFROM execution_views\nWHERE " + strings.Join(q.conditions, "\n  AND ") +
-		fmt.Sprintf("\nORDER BY requested_at DESC, id DESC\nLIMIT %d", size+1)
-	rows, err := db.Query(ctx, sql, q.args...)
+	sql := "SELECT " + viewColumns + "\nFROM execution_views" + q.Clause() + fmt.Sprintf("\nORDER BY requested_at DESC, id DESC\nLIMIT %d", size+1)
+	rows, err := db.Query(ctx, sql, q.Args()...)
 	if err != nil {
 		return ExecutionPage{}, fmt.Errorf("list executions: %w", err)
 	}
@@ -131,61 +130,50 @@ func ExecutionList(ctx context.Context, db Querier, f Filter, p Page) (Execution
 	if len(views) > size {
 		page.Executions = views[:size]
 		last := views[size-1]
-		page.NextToken = newToken(last.RequestedAt, last.ID, f)
+		page.NextToken = postgres.Place{At: last.RequestedAt, ID: last.ID}.Token(f.identity())
 	}
 	return page, nil
 }
 
-// query gathers conditions and their arguments.
-type query struct {
-	conditions []string
-	args       []any
-}
-
-// where adds a condition; each %s stands for one argument.
-func (q *query) where(condition string, args ...any) {
-	places := make([]any, len(args))
-	for i, arg := range args {
-		q.args = append(q.args, arg)
-		places[i] = fmt.Sprintf("$%d", len(q.args))
-	}
-	q.conditions = append(q.conditions, fmt.Sprintf(condition, places...))
-}
-
-func (q *query) equal(column, value string) {
-	if value != "" {
-		q.where(column+" = %s", value)
-	}
-}
-
-func (q *query) filter(f Filter) {
+func (f Filter) conditions() *postgres.Conditions {
+	q := &postgres.Conditions{}
 	// A row whose "requested" has not arrived yet has no place in the order.
-	q.where("requested_at IS NOT NULL")
+	q.Where("requested_at IS NOT NULL")
 	switch len(f.States) {
 	case 0:
 	case 1:
-		q.equal("state", string(f.States[0]))
+		q.Equal("state", string(f.States[0]))
 	default:
-		q.where("state = ANY(%s)", f.States)
+		q.Where("state = ANY(%s)", f.States)
 	}
-	q.equal("tenant", f.Tenant)
-	q.equal("user_name", f.User)
-	q.equal("executor", f.Executor)
-	q.equal("resource_class", f.ResourceClass)
-	q.equal("origin_kind", f.Origin)
+	q.Equal("tenant", f.Tenant)
+	q.Equal("user_name", f.User)
+	q.Equal("executor", f.Executor)
+	q.Equal("resource_class", f.ResourceClass)
+	q.Equal("origin_kind", f.Origin)
 	if len(f.Labels) > 0 {
-		q.where("labels @> %s::jsonb", labels(f.Labels))
+		q.Where("labels @> %s::jsonb", labels(f.Labels))
 	}
 	if !f.RequestedAfter.IsZero() {
-		q.where("requested_at > %s", f.RequestedAfter)
+		q.Where("requested_at > %s", f.RequestedAfter)
 	}
 	if !f.RequestedBefore.IsZero() {
-		q.where("requested_at < %s", f.RequestedBefore)
+		q.Where("requested_at < %s", f.RequestedBefore)
 	}
 	if f.NamePrefix != "" {
 		// starts_with has no wildcards to escape, and the index is used all the same.
-		q.where("name ^@ %s", f.NamePrefix)
+		q.Where("name ^@ %s", f.NamePrefix)
 	}
+	return q
+}
+
+// identity is the filter as page tokens compare it: neither the order of the
+// states nor the zone of a time matters.
+func (f Filter) identity() Filter {
+	f.States = slices.Clone(f.States)
+	slices.Sort(f.States)
+	f.RequestedAfter, f.RequestedBefore = f.RequestedAfter.UTC(), f.RequestedBefore.UTC()
+	return f
 }
 
 const viewColumns = `id, coalesce(tenant, ''), coalesce(user_name, ''), coalesce(name, ''), coalesce(executor, ''),

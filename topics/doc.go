@@ -23,7 +23,8 @@
 //     that it leads to. ExecutionOutput, ExecutionCancelRequested and
 //     ExecutionLeaseExpired are facts that change no state.
 //   - A lease that expired is followed, in the same transaction, by
-//     ExecutionRequeued, ExecutionFailed or ExecutionQuarantined.
+//     ExecutionRequeued, ExecutionCancelled, ExecutionTimedOut or
+//     ExecutionQuarantined.
 //   - A failed attempt with attempts left is ExecutionRequeued with the cause
 //     "failed". ExecutionFailed is always final.
 //   - Every event carries the version of its execution (Envelope.Sequence), counted

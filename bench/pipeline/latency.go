@@ -141,8 +141,9 @@ func summarize(p *program, rate float64, arrivals []arrival) *latency {
 	return l
 }
 
-func (l *latency) print(w io.Writer) {
-	fmt.Fprintf(w, "\nLatency from the moment a submission was due, %g per second offered, %.1f achieved (%.1f%%); %d offered, %d accepted, %d ended\n",
+// Print implements frame.Part.
+func (l *latency) Print(w io.Writer) {
+	fmt.Fprintf(w, "Latency from the moment a submission was due, %g per second offered, %.1f achieved (%.1f%%); %d offered, %d accepted, %d ended\n",
 		l.Rate, l.Achieved, 100*l.Achieved/l.Rate, l.Offered, l.Accepted, l.Ended)
 	measure.Table(w,
 		measure.Heading("until"),

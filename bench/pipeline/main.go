@@ -44,25 +44,15 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
-	"fmt"
-	"io"
-	"log/slog"
-	"os"
-	"os/signal"
-	"runtime/pprof"
-	"syscall"
 	"time"
 
-	"github.com/millrace/millrace/bench/internal/measure"
-	"github.com/millrace/millrace/bench/internal/servers"
+	"github.com/millrace/millrace/bench/internal/frame"
 )
 
 // options are the flags.
 type options struct {
-	servers     servers.Options
 	rate        float64
 	duration    time.Duration
 	warmUp      time.Duration
@@ -74,15 +64,9 @@ type options struct {
 	selfTest    bool
 	freeze      time.Duration
 	patience    time.Duration
-	cpuProfile  string
-	output      string
-	verbose     bool
 }
 
-func parse(args []string) (options, error) {
-	var o options
-	fs := flag.NewFlagSet("pipeline", flag.ContinueOnError)
-	o.servers.Flags(fs)
+func (o *options) flags(fs *flag.FlagSet) {
 	fs.Float64Var(&o.rate, "rate", 100, "latency: submissions per second; 0 leaves this part out")
 	fs.DurationVar(&o.duration, "duration", 30*time.Second, "latency: for how long")
 	fs.DurationVar(&o.warmUp, "warm-up", 15*time.Second, "latency: for how long before that, not counted; a Java broker that was just started compiles for a while")
@@ -94,106 +78,53 @@ func parse(args []string) (options, error) {
 	fs.BoolVar(&o.selfTest, "self-test", false, "freeze PostgreSQL in the middle of the latency part and check that it shows; fails if not")
 	fs.DurationVar(&o.freeze, "freeze", 2*time.Second, "self-test: for how long")
 	fs.DurationVar(&o.patience, "patience", time.Minute, "how long to wait for what is still under way")
-	fs.StringVar(&o.cpuProfile, "cpuprofile", "", "write a processor profile of all parts to this file")
-	fs.StringVar(&o.output, "o", "table", "table or json")
-	fs.BoolVar(&o.verbose, "v", false, "show the log")
-	if err := fs.Parse(args); err != nil {
-		return o, err
-	}
+}
+
+func (o *options) check() error {
 	switch {
-	case o.output != "table" && o.output != "json":
-		return o, fmt.Errorf("-o %s: want table or json", o.output)
 	case o.selfTest && o.rate <= 0:
-		return o, errors.New("-self-test needs a -rate")
+		return errors.New("-self-test needs a -rate")
 	case o.batch < 1 || o.concurrency < 1:
-		return o, errors.New("-batch and -concurrency must be at least 1")
+		return errors.New("-batch and -concurrency must be at least 1")
 	case o.rate < 0 || o.burst < 0:
-		return o, errors.New("-rate and -burst must not be negative")
+		return errors.New("-rate and -burst must not be negative")
 	}
 	if o.selfTest {
 		o.burst = 0
 	}
-	return o, nil
+	return nil
 }
 
 func main() {
-	o, err := parse(os.Args[1:])
-	if errors.Is(err, flag.ErrHelp) {
-		return
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	if err == nil {
-		err = run(ctx, o, os.Stdout)
-	}
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "pipeline:", err)
-		os.Exit(1)
-	}
+	var o options
+	frame.Main(frame.Program{
+		Name: "pipeline", Flags: o.flags, Check: o.check,
+		Run: func(ctx context.Context, r *frame.Run) error { return run(ctx, o, r) },
+	})
 }
 
-// report is what a run found.
-type report struct {
-	Environment measure.Environment `json:"environment"`
-	Latency     *latency            `json:"latency,omitempty"`
-	Throughput  *throughput         `json:"throughput,omitempty"`
-}
-
-func run(ctx context.Context, o options, out io.Writer) (err error) {
-	log := slog.New(slog.DiscardHandler)
-	if o.verbose {
-		log = slog.New(slog.NewTextHandler(os.Stderr, nil))
-	}
-	s, err := servers.Start(ctx, o.servers)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, s.Stop()) }()
-	p, err := startProgram(ctx, s, o, log)
+func run(ctx context.Context, o options, r *frame.Run) (err error) {
+	p, err := startProgram(ctx, r, o)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, p.stop()) }()
-	if o.cpuProfile != "" {
-		f, err := os.Create(o.cpuProfile)
+	if o.rate > 0 {
+		l, err := measureLatency(ctx, p, o)
 		if err != nil {
 			return err
 		}
-		defer func() { _ = f.Close() }()
-		if err := pprof.StartCPUProfile(f); err != nil {
+		r.Report("latency", l)
+		if err := l.selfTestError(); err != nil {
 			return err
 		}
-		defer pprof.StopCPUProfile()
-	}
-	r := report{Environment: s.Environment}
-	var failed error
-	if o.rate > 0 {
-		if r.Latency, err = measureLatency(ctx, p, o); err != nil {
-			return err
-		}
-		failed = r.Latency.selfTestError()
 	}
 	if o.burst > 0 {
-		if r.Throughput, err = measureThroughput(ctx, p, o); err != nil {
+		t, err := measureThroughput(ctx, p, o)
+		if err != nil {
 			return err
 		}
-	}
-	r.Environment.LoadAfter = measure.Load()
-	return errors.Join(r.write(out, o.output), failed)
-}
-
-func (r report) write(out io.Writer, format string) error {
-	if format == "json" {
-		enc := json.NewEncoder(out)
-		enc.SetIndent("", "  ")
-		return enc.Encode(r)
-	}
-	fmt.Fprint(out, r.Environment)
-	if r.Latency != nil {
-		r.Latency.print(out)
-	}
-	if r.Throughput != nil {
-		r.Throughput.print(out)
+		r.Report("throughput", t)
 	}
 	return nil
 }

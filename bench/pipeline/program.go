@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/millrace/millrace/app"
+	"github.com/millrace/millrace/bench/internal/frame"
 	"github.com/millrace/millrace/bench/internal/servers"
 	"github.com/millrace/millrace/configs"
 	"github.com/millrace/millrace/internal/execution"
@@ -33,6 +34,7 @@ type program struct {
 	servers *servers.Servers
 	watch   *observer
 	submit  submitter
+	log     *slog.Logger
 	// pool is ours, not Millrace's.
 	pool *pgxpool.Pool
 
@@ -61,19 +63,19 @@ func settings(s *servers.Servers, o options) configs.Config {
 }
 
 // startProgram starts Millrace and returns once it has run a first execution.
-func startProgram(ctx context.Context, s *servers.Servers, o options, log *slog.Logger) (*program, error) {
-	cfg := settings(s, o)
-	p := &program{servers: s, ended: make(chan error, 1), watch: newObserver()}
+func startProgram(ctx context.Context, r *frame.Run, o options) (*program, error) {
+	cfg := settings(r.Servers, o)
+	p := &program{servers: r.Servers, log: r.Log, ended: make(chan error, 1), watch: newObserver()}
 	var runCtx context.Context
 	runCtx, p.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	ready := make(chan app.Running, 1)
 	go func() {
-		p.ended <- app.Run(runCtx, cfg, app.Log(log), app.Migrate(),
+		p.ended <- app.Run(runCtx, cfg, app.Log(r.Log), app.Migrate(),
 			app.Function(functionName, p.watch.called), app.OnReady(func(r app.Running) { ready <- r }))
 	}()
 	select {
-	case r := <-ready:
-		if err := p.connect(ctx, cfg, o, r); err != nil {
+	case running := <-ready:
+		if err := p.connect(ctx, cfg, o, running); err != nil {
 			return nil, errors.Join(err, p.stop())
 		}
 		return p, nil
@@ -104,24 +106,17 @@ func (p *program) connect(ctx context.Context, cfg configs.Config, o options, r 
 	}
 	p.closes = append(p.closes, p.pool.Close)
 	if o.inProcess {
-		p.submit = p.submitToStore(ctx, log(o))
+		p.submit = p.submitToStore(ctx)
 	} else {
 		p.submit = submitByREST(r.URL)
 	}
 	return p.first(ctx, o.patience)
 }
 
-func log(o options) *slog.Logger {
-	if o.verbose {
-		return slog.Default()
-	}
-	return slog.New(slog.DiscardHandler)
-}
-
 // submitToStore is a submitter that skips HTTP. Its wake-ups reach the relay by
 // way of PostgreSQL, as from another process.
-func (p *program) submitToStore(ctx context.Context, log *slog.Logger) submitter {
-	signals := postgres.NewSignals(p.pool, log)
+func (p *program) submitToStore(ctx context.Context) submitter {
+	signals := postgres.NewSignals(p.pool, p.log)
 	runCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var running sync.WaitGroup
 	running.Go(func() { _ = signals.Run(runCtx) })

@@ -121,8 +121,9 @@ func (p *program) waitViews(ctx context.Context, want int) error {
 	}
 }
 
-func (t *throughput) print(w io.Writer) {
-	fmt.Fprintf(w, "\nThroughput of %d executions, %d callers, %d per request; %d did not complete\n",
+// Print implements frame.Part.
+func (t *throughput) Print(w io.Writer) {
+	fmt.Fprintf(w, "Throughput of %d executions, %d callers, %d per request; %d did not complete\n",
 		t.Executions, t.Concurrency, t.Batch, t.Unwell)
 	measure.Table(w,
 		[]string{"up to", "executions/s"},

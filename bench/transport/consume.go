@@ -52,7 +52,7 @@ func (b *bench) measureConsume(ctx context.Context) (*consuming, error) {
 		var first float64
 		for i := range c.Ways {
 			way := &c.Ways[i]
-			took, err := way.read(ctx, topic, fmt.Sprintf("bench-%s-%d-%d", b.suffix, pass, i))
+			took, err := way.read(ctx, topic, fmt.Sprintf("bench-%s-%d-%d", b.Suffix, pass, i))
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", way.Name, err)
 			}
@@ -70,7 +70,7 @@ func (b *bench) measureConsume(ctx context.Context) (*consuming, error) {
 }
 
 func (b *bench) fill(ctx context.Context, topic string) error {
-	publisher, err := kafka.NewPublisher(b.kafka, kafka.PublisherConfig{})
+	publisher, err := kafka.NewPublisher(b.Kafka(), kafka.PublisherConfig{})
 	if err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func (b *bench) readRaw(ctx context.Context, topic, group string) (time.Duration
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	client, err := kgo.NewClient(
-		kgo.SeedBrokers(b.kafka.Brokers...), kgo.ConsumeTopics(topic), kgo.ConsumerGroup(group),
+		kgo.SeedBrokers(b.Brokers...), kgo.ConsumeTopics(topic), kgo.ConsumerGroup(group),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 	)
 	if err != nil {
@@ -126,7 +126,7 @@ func (b *bench) reader(batch int) func(ctx context.Context, topic, group string)
 	return func(ctx context.Context, topic, group string) (took time.Duration, err error) {
 		ctx, cancel := context.WithTimeout(ctx, readTimeout)
 		defer cancel()
-		subscriber, err := kafka.NewSubscriber(b.kafka, kafka.SubscriberConfig{Group: group, BatchSize: batch})
+		subscriber, err := kafka.NewSubscriber(b.Kafka(), kafka.SubscriberConfig{Group: group, BatchSize: batch})
 		if err != nil {
 			return 0, err
 		}
@@ -154,8 +154,9 @@ func (b *bench) reader(batch int) func(ctx context.Context, topic, group string)
 	}
 }
 
-func (c *consuming) print(w io.Writer) {
-	fmt.Fprintf(w, "\nConsume of %d records, median of %d passes\n", c.Records, len(c.Ways[0].rates))
+// Print implements frame.Part.
+func (c *consuming) Print(w io.Writer) {
+	fmt.Fprintf(w, "Consume of %d records, median of %d passes\n", c.Records, len(c.Ways[0].rates))
 	rows := [][]string{{"way", "records/s", "time ratio"}}
 	for _, way := range c.Ways {
 		rows = append(rows, []string{way.Name, fmt.Sprintf("%.0f", way.Rate), fmt.Sprintf("%.2f", way.Ratio)})

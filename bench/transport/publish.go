@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/millrace/millrace/bench/internal/measure"
+	"github.com/millrace/millrace/internal/delivery"
 	"github.com/millrace/millrace/internal/kafka"
 	"github.com/millrace/millrace/topics"
 )
@@ -43,14 +44,14 @@ func (b *bench) measurePublish(ctx context.Context) (*publishing, error) {
 		return nil, err
 	}
 	client, err := kgo.NewClient(
-		kgo.SeedBrokers(b.kafka.Brokers...), kgo.ProducerLinger(0),
+		kgo.SeedBrokers(b.Brokers...), kgo.ProducerLinger(0),
 		kgo.ProducerBatchCompression(kgo.SnappyCompression()),
 	)
 	if err != nil {
 		return nil, err
 	}
 	defer client.Close()
-	publisher, err := kafka.NewPublisher(b.kafka, kafka.PublisherConfig{Compression: kafka.CompressionSnappy})
+	publisher, err := kafka.NewPublisher(b.Kafka(), kafka.PublisherConfig{Compression: kafka.CompressionSnappy})
 	if err != nil {
 		return nil, err
 	}
@@ -100,8 +101,9 @@ func (b *bench) measurePublish(ctx context.Context) (*publishing, error) {
 	return p, nil
 }
 
-func (p *publishing) print(w io.Writer) {
-	fmt.Fprintf(w, "\nPublish of %d records; ratios to franz-go within each of %d rounds\n", p.Batch, p.took[raw].Count)
+// Print implements frame.Part.
+func (p *publishing) Print(w io.Writer) {
+	fmt.Fprintf(w, "Publish of %d records; ratios to franz-go within each of %d rounds\n", p.Batch, p.took[raw].Count)
 	rows := [][]string{append(measure.Heading("way"), "ratio p50", "ratio p90")}
 	for way, name := range wayNames {
 		rows = append(rows, append(measure.Row(name, p.took[way]),
@@ -150,7 +152,7 @@ func messages(recs []topics.Record) []*message.Message {
 	out := make([]*message.Message, len(recs))
 	for i, r := range recs {
 		out[i] = message.NewMessage(string(r.Key), r.Value)
-		out[i].Metadata.Set(kafka.MetadataPartitionKey, string(r.Key))
+		out[i].Metadata.Set(delivery.MetadataPartitionKey, string(r.Key))
 		for _, h := range r.Headers {
 			out[i].Metadata.Set(h.Key, string(h.Value))
 		}

@@ -18,9 +18,10 @@ func (c *cli) dlqCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "dlq",
 		Aliases: []string{"dead-letters"},
-		Short:   "Look at dead letters, redrive them, discard them",
+		Short:   "Look at dead letters, edit and redrive them, discard and archive them",
 		Long: `Dead letters are the records that a consumer gave up on. Look at what went wrong, mend
-it, and give the records to their consumer again; or discard what is not needed.`,
+it or the records, and give them to their consumer again; or discard what is not
+needed. What is settled is archived by and by, and can be restored for a time.`,
 		Example: `  millrace dlq groups
   millrace dlq list --consumer billing
   millrace dlq redrive --consumer billing --dry-run
@@ -28,19 +29,22 @@ it, and give the records to their consumer again; or discard what is not needed.
 		Args: cobra.ArbitraryArgs,
 		RunE: group,
 	}
-	cmd.AddCommand(c.dlqListCommand(), c.dlqGroupsCommand(), c.dlqShowCommand(), c.dlqRedriveCommand(), c.dlqDiscardCommand(),
-		c.dlqLanesCommand())
+	cmd.AddCommand(c.dlqListCommand(), c.dlqGroupsCommand(), c.dlqShowCommand(), c.dlqLanesCommand(), c.dlqEditCommand(), c.dlqRedriveCommand(),
+		c.dlqRedrivesCommand(), c.dlqDiscardCommand(), c.dlqArchiveCommand(), c.dlqRestoreCommand(), c.dlqDeleteCommand())
 	return cmd
 }
 
 // letterStatuses are the statuses of dead letters.
-func letterStatuses() []string { return []string{"OPEN", "REDRIVEN", "RESOLVED", "DISCARDED"} }
+func letterStatuses() []string {
+	return []string{"OPEN", "REDRIVEN", "RESOLVED", "DISCARDED", "DELETED"}
+}
 
 // letterFlags are the flags that select dead letters.
 type letterFlags struct {
 	filter        client.DeadLetterFilter
 	statuses      []string
 	after, before string
+	archived      bool
 }
 
 // addTo adds the flags to a command; the status only where one can choose.
@@ -48,8 +52,8 @@ func (f *letterFlags) addTo(cmd *cobra.Command, status bool) {
 	flags := cmd.Flags()
 	if status {
 		flags.StringSliceVar(&f.statuses, "status", []string{"OPEN"}, "only letters in this status (repeatable), or any")
+		flags.BoolVar(&f.archived, "archived", false, "letters that are archived, in place of those that are not")
 		_ = cmd.RegisterFlagCompletionFunc("status", fixed(append(letterStatuses(), "any"))) // the flag exists
-		flags.BoolVar(&f.filter.Parking, "parking", false, "only letters that later events of their key wait for")
 	}
 	flags.StringVar(&f.filter.Topic, "topic", "", "only records of this topic, by its name at the broker")
 	flags.StringVar(&f.filter.Consumer, "consumer", "", "only letters of this consumer")
@@ -60,6 +64,11 @@ func (f *letterFlags) addTo(cmd *cobra.Command, status bool) {
 	flags.StringVar(&f.after, "after", "", "only what failed last after this time (RFC 3339), or this long ago (2h)")
 	flags.StringVar(&f.before, "before", "", "only what failed last before this time (RFC 3339), or this long ago (2h)")
 	_ = cmd.RegisterFlagCompletionFunc("class", fixed([]string{"message", "handler"})) // the flag exists
+}
+
+// addParking adds the flag that selects heads of lanes, which is for looking only.
+func (f *letterFlags) addParking(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&f.filter.Parking, "parking", false, "only letters that later events of their key wait for")
 }
 
 // finish checks what was given and completes the filter.
@@ -74,6 +83,9 @@ func (f *letterFlags) finish(now time.Time) error {
 			return usagef("--status: %q is none of %s or any", text, strings.Join(letterStatuses(), ", "))
 		}
 		f.filter.Statuses = append(f.filter.Statuses, status)
+	}
+	if f.archived {
+		f.filter.Archived = "only"
 	}
 	var err error
 	if f.filter.FailedAfter, err = moment("--after", f.after, now); err != nil {
@@ -148,6 +160,7 @@ func (c *cli) dlqListCommand() *cobra.Command {
 		},
 	}
 	chosen.addTo(cmd, true)
+	chosen.addParking(cmd)
 	cmd.Flags().IntVar(&limit, "limit", 50, "how many to list at most; 0 lists all")
 	return cmd
 }
@@ -165,11 +178,18 @@ func (c *cli) letterListing(items []client.DeadLetter, single bool) listing[clie
 			{title: "CONSUMER", cell: func(l client.DeadLetter) string { return l.Consumer }},
 			{title: "RECORD", cell: recordText},
 			{title: "CLASS", cell: func(l client.DeadLetter) string { return l.Class }},
+			{title: "EDITS", wide: true, cell: func(l client.DeadLetter) string { return fmt.Sprint(l.Edits) }},
 			{title: "REDRIVES", cell: func(l client.DeadLetter) string { return fmt.Sprint(l.ReplayCount) }},
 			{title: "PARKED", cell: parkedText},
 			{title: "AGE", cell: func(l client.DeadLetter) string { return age(now, l.LastFailedAt) }},
 			{title: "REASON", cell: func(l client.DeadLetter) string { return shorten(l.Reason, wide) }},
 			{title: "KEY", wide: true, cell: func(l client.DeadLetter) string { return bytesText(l.Key) }},
+			{title: "NEXT TRY", wide: true, cell: func(l client.DeadLetter) string {
+				if l.NextRetry == nil {
+					return "-"
+				}
+				return l.NextRetry.At.UTC().Format(time.RFC3339)
+			}},
 			{title: "TYPE", wide: true, cell: func(l client.DeadLetter) string { return dash(l.EventType) }},
 			{title: "FINGERPRINT", wide: true, cell: func(l client.DeadLetter) string { return l.Fingerprint }},
 		},
@@ -240,6 +260,7 @@ ids and numbers only are one group.`,
 		},
 	}
 	chosen.addTo(cmd, true)
+	chosen.addParking(cmd)
 	cmd.Flags().IntVar(&limit, "limit", 50, "how many groups to show at most")
 	return cmd
 }

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -22,23 +24,16 @@ with its headers. Bytes that are no text are shown in base64.`,
 		Example: `  millrace dlq show 0198c0de-0000-7000-8000-000000000001
   millrace dlq show 0198c0de-0000-7000-8000-000000000001 -o json`,
 		Args: args(cobra.ExactArgs(1)),
-		RunE: func(cmd *cobra.Command, ids []string) error {
-			api, err := c.connect()
+		RunE: c.showing(func(ctx context.Context, api *client.Client, id string, w io.Writer) error {
+			l, err := api.DeadLetter(ctx, id)
 			if err != nil {
 				return err
 			}
-			defer api.Close()
-			return c.repeat(cmd.Context(), func(ctx context.Context, w io.Writer) error {
-				l, err := api.DeadLetter(ctx, ids[0])
-				if err != nil {
-					return err
-				}
-				if c.output == "table" || c.output == "wide" {
-					return c.describeLetter(w, l)
-				}
-				return render(c, w, c.letterListing([]client.DeadLetter{l}, true))
-			})
-		},
+			if c.output == "table" || c.output == "wide" {
+				return c.describeLetter(w, l)
+			}
+			return render(c, w, c.letterListing([]client.DeadLetter{l}, true))
+		}),
 	}
 }
 
@@ -70,119 +65,77 @@ func (c *cli) describeLetter(w io.Writer, l client.DeadLetter) error {
 	line("Attempts", fmt.Sprint(l.Attempts))
 	line("First failure", c.timeText(&l.FirstFailedAt))
 	line("Last failure", c.timeText(&l.LastFailedAt))
+	for _, f := range l.History {
+		with := ""
+		if f.Records > 1 {
+			with = fmt.Sprintf(", with %d records", f.Records)
+		}
+		line(fmt.Sprintf("Attempt %d", f.Attempt), f.At.UTC().Format(time.RFC3339Nano)+with+": "+f.Error)
+	}
+	line("Written by", l.Origin)
 	line("Redrives", fmt.Sprint(l.ReplayCount))
 	line("Redrive of", l.RedriveOf)
 	line("Lane", c.laneText(l))
+	if n := l.NextRetry; n != nil {
+		text := c.timeText(&n.At) + " by policy " + n.Policy
+		if n.Held {
+			text += ", held while the group is so large"
+		}
+		line("Next try", text)
+	}
+	line("Archived", c.timeText(l.ArchivedAt))
 	for _, a := range l.Actions {
-		text := a.Action + " by " + a.Actor + " at " + c.timeText(&a.At)
-		if a.Forced {
-			text += ", forced"
-		}
-		if a.Reason != "" {
-			text += ": " + a.Reason
-		}
-		line("Action", text)
+		line("Action", c.actionText(a))
 	}
 	for _, h := range l.Headers {
 		line("Header "+h.Name, bytesText(h.Value))
 	}
 	line("Value", bytesText(l.Value))
-	return tabs.Flush()
-}
-
-func (c *cli) dlqRedriveCommand() *cobra.Command {
-	var chosen letterFlags
-	var order client.Redrive
-	var all bool
-	cmd := &cobra.Command{
-		Use:   "redrive [ID...]",
-		Short: "Give records to their consumers again",
-		Long: `Give records to their consumers again: those that are named, or all OPEN ones that the
-flags select, from the oldest on. Each goes back to its topic as it was, and only the
-consumer that failed acts on it. If it fails again there is another dead letter. Where
-later events of its key wait for it (millrace dlq lanes), it is handled before them and
-not sent through the topic; if it fails again, it is OPEN again.
-
-A call that was broken off is repeated: it goes on with what is still OPEN. Exit code 1
-says that some were refused.`,
-		Example: `  millrace dlq redrive 0198c0de-0000-7000-8000-000000000001
-  millrace dlq redrive --consumer billing --after 2h --dry-run
-  millrace dlq redrive --fingerprint 5be2c3d1a09f7e64 --max 10 --reason 'prices are back'
-  millrace dlq redrive --all`,
-		RunE: func(cmd *cobra.Command, ids []string) error {
-			if err := chosen.finish(c.now()); err != nil {
-				return err
-			}
-			switch selected := chosen.given() || all; {
-			case len(ids) > 0 && selected:
-				return usagef("millrace dlq redrive: name letters, or select them by flags, not both")
-			case len(ids) == 0 && !selected:
-				return usagef("millrace dlq redrive: name letters, select them by flags, or say --all")
-			case len(ids) == 0:
-				order.Filter = &chosen.filter
-			}
-			if order.Max < 0 {
-				return usagef("--max: want 1 or more, not %d", order.Max)
-			}
-			order.IDs = ids
-			api, err := c.connect()
-			if err != nil {
-				return err
-			}
-			defer api.Close()
-			result, err := api.Redrive(cmd.Context(), order)
-			if err != nil {
-				return err
-			}
-			return c.printRedrive(result)
-		},
-	}
-	chosen.addTo(cmd, false)
-	flags := cmd.Flags()
-	flags.BoolVar(&all, "all", false, "all letters that are OPEN")
-	flags.BoolVar(&order.DryRun, "dry-run", false, "say how many and change nothing")
-	flags.IntVar(&order.Max, "max", 0, "redrive at most so many that the flags select (default 1000)")
-	flags.BoolVar(&order.Force, "force", false, "beyond 5 redrives of an event; letters that are named also when they are not OPEN")
-	flags.StringVar(&order.Reason, "reason", "", "why, for the audit")
-	return cmd
-}
-
-// printRedrive prints what became of the letters, and returns an error if some
-// were refused.
-func (c *cli) printRedrive(r client.RedriveResult) error {
-	verb := "redriven"
-	if r.DryRun {
-		verb = "would be redriven"
-	}
-	var err error
-	switch c.output {
-	case "json", "yaml":
-		err = c.document(c.out, r)
-	case "name":
-		for _, o := range r.Results {
-			if o.Redriven && err == nil {
-				_, err = fmt.Fprintln(c.out, o.ID)
-			}
-		}
-	default:
-		for _, o := range r.Results {
-			if o.Problem != nil && err == nil {
-				_, err = fmt.Fprintf(c.out, "%s: %s\n", o.ID, oneLine(o.Problem.Error()))
-			}
-		}
-		if err == nil {
-			_, err = fmt.Fprintf(c.out, "%d of %d %s, %d refused\n", r.Redriven, r.Matched, verb, r.Refused)
-		}
-	}
-	switch {
-	case err != nil:
+	c.describeEdits(line, l)
+	if err := tabs.Flush(); err != nil || l.Stack == "" {
 		return err
-	case r.Refused == 0:
-		return nil
-	case len(r.Results) == 1 && r.Results[0].Problem != nil && r.Results[0].Problem.NotFound():
-		return &exitError{code: exitNotFound}
-	default:
-		return &exitError{code: exitFailure}
+	}
+	if _, err := fmt.Fprintln(w, "Stack:"); err != nil {
+		return err
+	}
+	for text := range strings.Lines(l.Stack) {
+		if _, err := fmt.Fprintln(w, "  "+oneLine(strings.ReplaceAll(strings.TrimRight(text, "\n"), "\t", "  "))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// actionText says what was done, by whom and why.
+func (c *cli) actionText(a client.DeadLetterAction) string {
+	text := a.Action + " by " + a.Actor + " at " + c.timeText(&a.At)
+	if a.Forced {
+		text += ", forced"
+	}
+	if a.RedriveID != "" {
+		text += ", redrive " + a.RedriveID
+	}
+	if a.Detail != "" {
+		text += ", " + a.Detail
+	}
+	if a.Reason != "" {
+		text += ": " + a.Reason
+	}
+	return text
+}
+
+// describeEdits says that a redrive sends something else than came, and how it
+// became that.
+func (c *cli) describeEdits(line func(name, value string), l client.DeadLetter) {
+	for i, e := range l.EditLog {
+		line(fmt.Sprintf("Edit %d", i+1), c.actionText(client.DeadLetterAction{Action: "made", Actor: e.Actor, At: e.At, Reason: e.Reason, Forced: e.Forced}))
+		for _, change := range e.Changes {
+			line("  "+change.Where, bytesText(change.Old)+" -> "+bytesText(change.New))
+		}
+	}
+	if e := l.Edited; e != nil {
+		line("Edited key", bytesText(e.Key))
+		line("Edited value", bytesText(e.Value))
 	}
 }
 
@@ -200,27 +153,32 @@ DISCARDED, and can be redriven by name with --force.`,
 			if reason == "" {
 				return usagef("--reason: say why the records are not needed")
 			}
-			api, err := c.connect()
-			if err != nil {
-				return err
-			}
-			defer api.Close()
-			var done []client.DeadLetter
-			var errs []error
-			for _, id := range ids {
-				l, err := api.Discard(cmd.Context(), id, reason)
-				if err != nil {
-					errs = append(errs, err)
-					continue
-				}
-				done = append(done, l)
-			}
-			if len(done) > 0 {
-				errs = append(errs, render(c, c.out, c.letterListing(done, len(ids) == 1)))
-			}
-			return errors.Join(errs...)
+			return c.eachLetter(ids, func(api *client.Client, id string) (client.DeadLetter, error) {
+				return api.Discard(cmd.Context(), id, reason)
+			})
 		},
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the audit (required)")
 	return cmd
+}
+
+// eachLetter does something with every letter that is named, and prints them as
+// they stand afterwards. One that is refused does not keep the others from it.
+func (c *cli) eachLetter(ids []string, do func(api *client.Client, id string) (client.DeadLetter, error)) error {
+	return c.withAPI(func(api *client.Client) error {
+		var done []client.DeadLetter
+		var errs []error
+		for _, id := range ids {
+			l, err := do(api, id)
+			if err != nil {
+				errs = append(errs, err)
+				continue
+			}
+			done = append(done, l)
+		}
+		if len(done) > 0 {
+			errs = append(errs, render(c, c.out, c.letterListing(done, len(ids) == 1)))
+		}
+		return errors.Join(errs...)
+	})
 }

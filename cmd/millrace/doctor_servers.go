@@ -12,8 +12,10 @@ import (
 
 	"github.com/millrace/millrace/app"
 	"github.com/millrace/millrace/configs"
+	"github.com/millrace/millrace/internal/embedded"
 	"github.com/millrace/millrace/internal/kafka"
 	"github.com/millrace/millrace/internal/postgres"
+	"github.com/millrace/millrace/internal/retention"
 )
 
 const (
@@ -119,6 +121,30 @@ func (x *examination) schema(ctx context.Context, pool *pgxpool.Pool) {
 		return
 	}
 	x.ok("schema", "current")
+	x.partitions(ctx, pool)
+}
+
+// partitions looks whether somebody makes and drops partitions.
+func (x *examination) partitions(ctx context.Context, pool *pgxpool.Pool) {
+	s, err := retention.Inspect(ctx, pool)
+	if err != nil {
+		x.fail("partitions", err, "")
+		return
+	}
+	const advice = "a process with the role maintenance makes them, at its start and hourly; its log says what keeps it from that"
+	ahead, strays := s.AheadDays(), s.StrayRows()
+	switch {
+	case len(s.Generations) == 0:
+		x.add(checkFail, "partitions", "the inbox has no generation to write to", "insert the newest number of processed_events_* into processed_generations")
+	case ahead < 0:
+		x.add(checkWarn, "partitions", fmt.Sprintf("the outbox has none for today; %d rows lie in the default one", strays), advice)
+	case ahead < retention.Ahead-1: // the last is made within an hour after midnight
+		x.add(checkWarn, "partitions", fmt.Sprintf("the outbox has them for %d more days only, not for %d", ahead, retention.Ahead), advice)
+	case strays > 0:
+		x.add(checkWarn, "partitions", fmt.Sprintf("%d rows of the outbox lie in the default one", strays), advice)
+	default:
+		x.ok("partitions", "the outbox has them for %d more days", ahead)
+	}
 }
 
 func (x *examination) kafka(ctx context.Context, config configs.Config) {
@@ -138,11 +164,16 @@ func (x *examination) kafka(ctx context.Context, config configs.Config) {
 		x.fail("kafka", err, "check kafka.brokers, kafka.tls and kafka.sasl, and that the brokers' advertised addresses can be reached from here")
 		return
 	}
+	x.ok("kafka driver", "%s", config.Kafka.Driver)
 	x.kafkaVersion(ctx, admin)
 	x.topics(ctx, admin, config)
 }
 
 func (x *examination) kafkaVersion(ctx context.Context, admin *kafka.Admin) {
+	if id, err := admin.ClusterID(ctx); err == nil && id == embedded.ClusterID {
+		x.ok("kafka version", "the embedded broker: for development, use Apache Kafka 3.9 to 4.x in production")
+		return
+	}
 	version, err := admin.Version(ctx)
 	if err != nil {
 		x.fail("kafka version", err, "")
@@ -197,4 +228,7 @@ func (x *examination) topics(ctx context.Context, admin *kafka.Admin, config con
 		return
 	}
 	x.ok("topics", "all there")
+	for _, warning := range app.WindowWarnings(ctx, admin, config) {
+		x.add(checkWarn, "inbox window", warning, "")
+	}
 }

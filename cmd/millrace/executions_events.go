@@ -22,20 +22,13 @@ func (c *cli) eventsCommand() *cobra.Command {
 		Example: `  millrace executions events 0198c0de-0000-7000-8000-000000000001
   millrace executions events 0198c0de-0000-7000-8000-000000000001 -o json`,
 		Args: args(cobra.ExactArgs(1)),
-		RunE: func(cmd *cobra.Command, ids []string) error {
-			api, err := c.connect()
+		RunE: c.showing(func(ctx context.Context, api *client.Client, id string, w io.Writer) error {
+			events, err := api.Events(ctx, id)
 			if err != nil {
 				return err
 			}
-			defer api.Close()
-			return c.repeat(cmd.Context(), func(ctx context.Context, w io.Writer) error {
-				events, err := api.Events(ctx, ids[0])
-				if err != nil {
-					return err
-				}
-				return render(c, w, c.eventListing(events))
-			})
-		},
+			return render(c, w, c.eventListing(events))
+		}),
 	}
 }
 

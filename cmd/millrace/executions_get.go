@@ -21,23 +21,16 @@ func (c *cli) getCommand() *cobra.Command {
 		Example: `  millrace executions get 0198c0de-0000-7000-8000-000000000001
   millrace executions get 0198c0de-0000-7000-8000-000000000001 -o yaml --watch`,
 		Args: args(cobra.ExactArgs(1)),
-		RunE: func(cmd *cobra.Command, ids []string) error {
-			api, err := c.connect()
+		RunE: c.showing(func(ctx context.Context, api *client.Client, id string, w io.Writer) error {
+			e, err := api.Get(ctx, id)
 			if err != nil {
 				return err
 			}
-			defer api.Close()
-			return c.repeat(cmd.Context(), func(ctx context.Context, w io.Writer) error {
-				e, err := api.Get(ctx, ids[0])
-				if err != nil {
-					return err
-				}
-				if c.output == "table" || c.output == "wide" {
-					return c.describe(w, e)
-				}
-				return render(c, w, c.executionListing([]client.Execution{e}, true))
-			})
-		},
+			if c.output == "table" || c.output == "wide" {
+				return c.describe(w, e)
+			}
+			return render(c, w, c.executionListing([]client.Execution{e}, true))
+		}),
 	}
 }
 
@@ -69,6 +62,7 @@ func (c *cli) describe(w io.Writer, e client.Execution) error {
 	line("Concurrency key", e.ConcurrencyKey)
 	line("Labels", labelText(e.Labels))
 	line("Limits", limitsText(e.Limits))
+	line("Rerun of", e.Origin.RerunOf)
 	for _, t := range []struct {
 		name string
 		at   *time.Time

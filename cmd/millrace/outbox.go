@@ -69,16 +69,6 @@ WAITING ones are tried again. BEHIND is how many events wait for each.`,
 	return cmd
 }
 
-// withAPI calls use with a client of the API.
-func (c *cli) withAPI(use func(*client.Client) error) error {
-	api, err := c.connect()
-	if err != nil {
-		return err
-	}
-	defer api.Close()
-	return use(api)
-}
-
 func (c *cli) listOutbox(ctx context.Context, w io.Writer, api *client.Client, filter client.OutboxFilter, limit int) error {
 	filter.PageSize = pageSize
 	if limit > 0 {

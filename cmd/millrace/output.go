@@ -10,7 +10,10 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/millrace/millrace/internal/client"
 )
 
 // outputs are the values of --output.
@@ -143,6 +146,29 @@ func oneLine(text string) string {
 		}
 		return r
 	}, text)
+}
+
+// withAPI calls use with a client of the API.
+func (c *cli) withAPI(use func(*client.Client) error) error {
+	api, err := c.connect()
+	if err != nil {
+		return err
+	}
+	defer api.Close()
+	return use(api)
+}
+
+// showing is what a command does that shows the one thing whose id it is given.
+func (c *cli) showing(
+	show func(ctx context.Context, api *client.Client, id string, w io.Writer) error,
+) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, ids []string) error {
+		return c.withAPI(func(api *client.Client) error {
+			return c.repeat(cmd.Context(), func(ctx context.Context, w io.Writer) error {
+				return show(ctx, api, ids[0], w)
+			})
+		})
+	}
 }
 
 // repeat runs show once, or with --watch again and again until interrupted. Each

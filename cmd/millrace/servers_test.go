@@ -1,18 +1,21 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/millrace/millrace/app"
 	"github.com/millrace/millrace/configs"
 	"github.com/millrace/millrace/internal/kafka"
+	"github.com/millrace/millrace/internal/postgres"
 	"github.com/millrace/millrace/internal/testenv"
 	"github.com/millrace/millrace/topics"
 )
@@ -141,13 +144,35 @@ func TestDoctorFindsEverythingInOrder(t *testing.T) {
 	assert.Equal(t, exitOK, code, c.out.String())
 	for _, name := range []string{
 		"configuration", "data directory", "port of api.listen", "isolation: process_group", "postgres version",
-		"postgres rights", "postgres connections", "clocks", "schema", "kafka version", "topics", "api",
+		"postgres rights", "postgres connections", "clocks", "schema", "partitions", "kafka driver", "kafka version", "topics", "api",
 	} {
 		assert.Equal(t, checkOK, checks[name].Status, "%s: %+v", name, checks[name])
 	}
 	require.Equal(t, exitOK, c.run("doctor"))
 	assert.Contains(t, c.out.String(), "✓ schema: current\n")
+	assert.Contains(t, c.out.String(), "✓ kafka version: the embedded broker")
 	assert.Regexp(t, `\n\d+ checks, 0 failed, \d+ with a warning\n$`, c.out.String())
+}
+
+func TestDoctorMissesPartitionsAndMemory(t *testing.T) {
+	t.Parallel()
+	c := atBroker(t)
+	onFreePorts(c)
+	dsn := testenv.Database(t, postgres.MigrateDSN)
+	c.environ = append(c.environ, "DATABASE_URL="+dsn, "MILLRACE_RETENTION_INBOX=40d")
+	require.Equal(t, exitOK, c.run("topics", "create"))
+	conn, err := pgx.Connect(t.Context(), dsn)
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, conn.Close(context.WithoutCancel(t.Context()))) }()
+	_, err = conn.Exec(t.Context(), `DO $$ BEGIN
+		EXECUTE format('DROP TABLE outbox_events_%s', to_char((now() AT TIME ZONE 'UTC')::date + 3, 'YYYYMMDD')); END $$`)
+	require.NoError(t, err)
+	checks, _ := c.doctor()
+	assert.Equal(t, checkWarn, checks["partitions"].Status, "%+v", checks)
+	assert.Contains(t, checks["partitions"].Detail, "2 more days")
+	assert.Contains(t, checks["partitions"].Advice, "role maintenance")
+	assert.Equal(t, checkWarn, checks["inbox window"].Status)
+	assert.Contains(t, checks["inbox window"].Detail, "set retention.inbox to 120d")
 }
 
 func TestDoctorSaysWhatToDo(t *testing.T) {

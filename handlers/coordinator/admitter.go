@@ -151,8 +151,8 @@ func (a *Admitter) admitWhileHeld(ctx context.Context, class string, held *lease
 		case err == nil:
 			a.admitted.WithLabelValues(class).Add(float64(done.Executions))
 			a.free.WithLabelValues(class).Set(float64(done.Free))
-			if done.Executions == a.cfg.BatchSize {
-				continue // there may be more
+			if done.More {
+				continue
 			}
 		}
 		select {

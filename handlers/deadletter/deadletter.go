@@ -2,8 +2,9 @@
 // topic in the table dead_letters, where package internal/deadletter has them.
 //
 // Transactional consumers have filed theirs already; the others' are filed here.
-// A record of the topic that is no letter is filed too, as a letter of this very
-// consumer, so that nothing lies in the topic unseen.
+// Letters that SmallRye, Kafka Connect, Kafka Streams and Spring write are read,
+// and say where they come from. A record of the topic that is no letter is filed
+// too, as a letter of this very consumer, so that nothing lies in the topic unseen.
 //
 // Letters of one partition are filed in order, in the transaction that moves the
 // consumer's position; after a crash the same batch comes again and changes
@@ -13,10 +14,16 @@ package deadletter
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"regexp"
+	"slices"
+	"strings"
 	"time"
 
+	"github.com/millrace/millrace/internal/crash"
 	"github.com/millrace/millrace/internal/deadletter"
 	"github.com/millrace/millrace/middleware"
 	"github.com/millrace/millrace/pipeline"
@@ -30,17 +37,22 @@ const Name = "dead-letters"
 const nowhere topics.Topic = "dead_letters_of_dead_letters"
 
 // New returns the consumer that files what lies in dead_letters.
-func New() pipeline.Consumer {
+func New() pipeline.Consumer { return For(topics.DeadLetters) }
+
+// For returns the consumer that files what lies in a dead-letter topic.
+func For(topic topics.Topic) pipeline.Consumer {
 	return pipeline.Consumer{
-		Name:  Name,
-		Topic: topics.DeadLetters,
+		Name:  nameFor(topic),
+		Topic: topic,
 		Handle: pipeline.OnBatchTx(func(ctx context.Context, tx pipeline.Tx, batch []topics.Record) error {
 			letters := make([]*middleware.Letter, len(batch))
 			for i, r := range batch {
 				letters[i] = letterOf(r)
 			}
+			err := deadletter.File(ctx, tx, letters...)
+			crash.At("dead_letters.ingesting")
 			// Whatever is wrong, no letter is to blame: stall.
-			return pipeline.Infrastructure(deadletter.File(ctx, tx, letters...))
+			return pipeline.Infrastructure(err)
 		}),
 		GuardedByState: true,
 		// A letter has the headers of its original, which may be meant for one consumer
@@ -51,11 +63,52 @@ func New() pipeline.Consumer {
 	}
 }
 
+// Others returns the consumers for the dead-letter topics other than dead_letters
+// that consumers name, and for further ones.
+func Others(consumers []pipeline.Consumer, further ...topics.Topic) []pipeline.Consumer {
+	seen := map[topics.Topic]bool{"": true, topics.DeadLetters: true, nowhere: true}
+	for _, c := range consumers {
+		further = append(further, c.Delivery.DeadLetterTopic)
+	}
+	slices.Sort(further)
+	var filers []pipeline.Consumer
+	for _, topic := range further {
+		if !seen[topic] {
+			seen[topic] = true
+			filers = append(filers, For(topic))
+		}
+	}
+	return filers
+}
+
+var notInNames = regexp.MustCompile(`[^a-z0-9._-]+`)
+
+// maxTopicInName leaves room for the rest of a consumer's name.
+const maxTopicInName = 70
+
+// nameFor makes a name out of that of the topic. One that has to be changed gets
+// something of its own, so that no two topics share a name.
+func nameFor(topic topics.Topic) string {
+	if topic == topics.DeadLetters {
+		return Name
+	}
+	name := notInNames.ReplaceAllString(strings.ToLower(string(topic)), "-")
+	name = name[:min(len(name), maxTopicInName)]
+	if name != string(topic) {
+		sum := sha256.Sum256([]byte(topic))
+		name += "." + hex.EncodeToString(sum[:4])
+	}
+	return Name + "." + name
+}
+
 // letterOf returns the letter that a record of the topic is, or one about the
 // record itself.
 func letterOf(r topics.Record) *middleware.Letter {
 	l, err := middleware.ParseLetter(r)
 	if err == nil && l.Class != 0 && l.Consumer != "" && l.Original.Offset >= 0 && l.Original.Partition >= 0 {
+		return l
+	}
+	if l := foreign(r); l != nil {
 		return l
 	}
 	if err == nil {

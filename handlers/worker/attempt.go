@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/millrace/millrace/internal/crash"
 	"github.com/millrace/millrace/internal/execution"
 	"github.com/millrace/millrace/internal/execution/store"
 	"github.com/millrace/millrace/internal/executor"
@@ -61,7 +62,7 @@ func (w *Worker) runAttempt(ctx context.Context, e *execution.Execution, a *atte
 		run, cancel = context.WithDeadlineCause(ctx, sent.Add(limit.Sub(e.StartedAt)), executor.ErrRunLimit)
 		defer cancel()
 	}
-	out := newOutputBuffer(a.ref, w.cfg, w.store, w.log)
+	out := newOutputBuffer(a.ref, w.cfg, w.store, w.log, func(b store.Beat, sent time.Time) { w.beat(a, b, sent) })
 	flushing, stopFlushing := context.WithCancel(ctx)
 	flushed := make(chan struct{})
 	go func() {
@@ -77,6 +78,7 @@ func (w *Worker) runAttempt(ctx context.Context, e *execution.Execution, a *atte
 			Outcome: executor.Failed, Reason: "executor_error", Message: err.Error(), Retryable: true,
 		}
 	}
+	crash.At("worker.ended")
 	stopFlushing()
 	<-flushed
 	w.metrics.ended(e.Request.Executor, result.Outcome, time.Since(sent))

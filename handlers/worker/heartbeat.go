@@ -71,15 +71,22 @@ func (w *Worker) heartbeat(ctx context.Context) {
 	}
 	for _, a := range held {
 		b, ok := renewed[a.ref]
-		switch {
-		case !ok:
+		if !ok {
 			a.stop(executor.ErrLeaseLost)
-		case b.Cancel:
-			a.lease.extend(w.deadline(sent))
-			a.stop(executor.ErrCancelled)
-		default:
-			a.lease.extend(w.deadline(sent))
+			continue
 		}
+		w.beat(a, b, sent)
+	}
+}
+
+// beat passes on what a statement that was sent at that time brought back for an
+// attempt that is still held.
+func (w *Worker) beat(a *attempt, b store.Beat, sent time.Time) {
+	if b.Renewed {
+		a.lease.extend(w.deadline(sent))
+	}
+	if b.Cancel {
+		a.stop(executor.ErrCancelled)
 	}
 }
 

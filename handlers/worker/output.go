@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/millrace/millrace/internal/crash"
 	"github.com/millrace/millrace/internal/execution"
 	"github.com/millrace/millrace/internal/execution/store"
 	"github.com/millrace/millrace/internal/executor"
@@ -28,9 +29,11 @@ type outputBuffer struct {
 	worker string
 	store  Store
 	log    *slog.Logger
-	// within bounds one write.
-	within time.Duration
-	full   chan struct{}
+	// beat is told what a write brought back, and when it was sent.
+	beat func(b store.Beat, sent time.Time)
+	// lease is what a write renews the lease by, and bounds the write.
+	lease time.Duration
+	full  chan struct{}
 
 	mu      sync.Mutex
 	streams map[executor.Stream]*streamState
@@ -46,15 +49,16 @@ type streamState struct {
 	offset int64
 }
 
-func newOutputBuffer(ref store.Ref, cfg Config, st Store, log *slog.Logger) *outputBuffer {
+func newOutputBuffer(ref store.Ref, cfg Config, st Store, log *slog.Logger, beat func(store.Beat, time.Time)) *outputBuffer {
 	return &outputBuffer{
-		ref: ref, worker: cfg.ID, store: st, log: log, within: cfg.Lease, full: make(chan struct{}, 1),
+		ref: ref, worker: cfg.ID, store: st, log: log, beat: beat, lease: cfg.Lease, full: make(chan struct{}, 1),
 		streams: map[executor.Stream]*streamState{executor.Stdout: {}, executor.Stderr: {}},
 	}
 }
 
 // Write implements executor.Sink.
 func (b *outputBuffer) Write(stream executor.Stream, p []byte) error {
+	crash.At("worker.running")
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.size += len(p)
@@ -109,17 +113,19 @@ func (b *outputBuffer) flushEvery(ctx context.Context, interval time.Duration) {
 // flush writes what is pending and reports whether it is worth going on. The end
 // of ctx does not interrupt it: a connection that is given up in the middle of a
 // large statement keeps the execution's row locked for many seconds, and with it
-// every result and renewal of this worker that goes into one statement with it.
+// every result of this worker that goes into one transaction with its.
 func (b *outputBuffer) flush(ctx context.Context) bool {
 	chunks := b.take()
 	if len(chunks) == 0 {
 		return true
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.within)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.lease)
 	defer cancel()
-	err := b.store.AppendOutput(ctx, b.worker, b.ref, chunks)
+	sent := time.Now()
+	beat, err := b.store.AppendOutput(ctx, b.worker, b.ref, chunks, b.lease)
 	switch {
 	case err == nil:
+		b.beat(beat, sent)
 		return true
 	case errors.Is(err, execution.ErrStaleAttempt) || errors.Is(err, execution.ErrTerminal):
 		// The attempt is not ours any more, so nobody will ask for its output.

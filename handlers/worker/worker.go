@@ -26,7 +26,7 @@ const ConsumerName = "worker"
 type Store interface {
 	Claim(ctx context.Context, c store.Claim) ([]*execution.Execution, error)
 	Heartbeat(ctx context.Context, worker string, refs []store.Ref, lease time.Duration) ([]store.Beat, error)
-	AppendOutput(ctx context.Context, worker string, ref store.Ref, chunks []store.OutputChunk) error
+	AppendOutput(ctx context.Context, worker string, ref store.Ref, chunks []store.OutputChunk, lease time.Duration) (store.Beat, error)
 	Finish(ctx context.Context, finishes []store.Finish) ([]error, error)
 	Announce(ctx context.Context, w store.Worker, ttl time.Duration) error
 	Withdraw(ctx context.Context, id string) error

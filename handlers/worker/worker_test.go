@@ -90,11 +90,13 @@ type flaky struct {
 	appending func(ctx context.Context)
 }
 
-func (f *flaky) AppendOutput(ctx context.Context, worker string, ref store.Ref, chunks []store.OutputChunk) error {
+func (f *flaky) AppendOutput(
+	ctx context.Context, worker string, ref store.Ref, chunks []store.OutputChunk, lease time.Duration,
+) (store.Beat, error) {
 	if f.appending != nil {
 		f.appending(ctx)
 	}
-	return f.Store.AppendOutput(ctx, worker, ref, chunks)
+	return f.Store.AppendOutput(ctx, worker, ref, chunks, lease)
 }
 
 var errAway = errors.New("database is away")
@@ -288,6 +290,24 @@ func TestOutputIsStoredInOrderWhileItRuns(t *testing.T) {
 	b.await(id, execution.Completed)
 	assert.Equal(t, "first\n"+string(big)+"last", string(b.output(id, executor.Stdout)))
 	assert.Equal(t, "err\xff\xfe", string(b.output(id, executor.Stderr)))
+}
+
+// While output is written no heartbeat can renew the lease, so the write does.
+func TestOutputRenewsTheLease(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.cfg.Lease, b.cfg.Heartbeat = 30*time.Hour, 10*time.Hour
+	b.cfg.OutputInterval = time.Millisecond
+	b.exec.run = func(_ context.Context, _ executor.Task, lease executor.Lease, sink executor.Sink) executor.Result {
+		extended, before := lease.Extended(), lease.Deadline()
+		assert.NoError(t, sink.Write(executor.Stdout, []byte("text")))
+		<-extended
+		assert.True(t, lease.Deadline().After(before))
+		return executor.Result{Outcome: executor.Completed}
+	}
+	id := b.schedule(1)[0]
+	b.start()
+	b.await(id, execution.Completed)
 }
 
 // A write that is cut off in the middle holds up the whole worker, so neither the

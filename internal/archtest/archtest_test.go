@@ -75,8 +75,13 @@ func rules() []rule {
 		},
 		{
 			[]string{"github.com/twmb/franz-go"},
-			[]string{"internal/kafka", "internal/embedded", "internal/testenv", "bench"},
-			"only the transport knows a Kafka client",
+			[]string{"internal/kafka", "internal/embedded", "internal/testenv", "bench", "e2e"},
+			"only the transport knows a Kafka client, and what plays a person with Kafka's tools",
+		},
+		{
+			[]string{"github.com/IBM/sarama", "github.com/ThreeDotsLabs/watermill-kafka"},
+			[]string{"internal/kafka/stock", "bench"},
+			"only the stock driver knows that client, so that it can be left out of a build",
 		},
 		{
 			[]string{module + "/app"},
@@ -115,12 +120,13 @@ func TestDirection(t *testing.T) {
 		"topics":                 {"topics"},
 		"internal/delivery":      {"topics"},
 		"middleware":             {"topics", "internal/delivery"},
-		"pipeline":               {"topics", "internal/delivery", "middleware", "pipeline"},
+		"pipeline":               {"topics", "internal/delivery", "middleware", "pipeline", "internal/crash"},
 		"internal/execution":     {"topics", "internal/executor"},
 		"internal/executor/spec": {},
-		"internal/kafka":         {"topics", "internal/delivery", "internal/kafka", "internal/secret"},
-		"internal/outbox":        {"topics", "internal/postgres", "internal/lease"},
-		"internal/lease":         {"internal/postgres"},
+		"internal/kafka":         {"topics", "internal/delivery", "internal/kafka", "internal/secret", "internal/crash"},
+		"internal/outbox":        {"topics", "internal/delivery", "internal/postgres", "internal/lease", "internal/crash"},
+		"internal/lease":         {"internal/postgres", "internal/crash"},
+		"internal/crash":         {},
 		"internal/postgres":      {"internal/secret"},
 	}
 	for _, p := range packages(t) {

@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"iter"
 	"net/http"
 	"net/url"
@@ -43,11 +42,53 @@ type DeadLetter struct {
 
 	// Lane is what waits behind it, if anything has to.
 	Lane *Lane `json:"lane,omitempty"`
+	// NextRetry is when a policy redrives it.
+	NextRetry *struct {
+		Policy string    `json:"policy"`
+		At     time.Time `json:"at"`
+		Held   bool      `json:"held,omitempty"`
+	} `json:"next_retry,omitempty"`
+	ArchivedAt *time.Time `json:"archived_at,omitempty"`
+	Origin     string     `json:"origin,omitempty"`
+	Edits      int        `json:"edits,omitempty"`
 
 	Value     *Bytes             `json:"value,omitempty"`
 	ValueJSON json.RawMessage    `json:"value_json,omitempty"`
 	Headers   []DeadLetterHeader `json:"headers,omitempty"`
+	History   []FailedAttempt    `json:"history,omitempty"`
+	Stack     string             `json:"stack,omitempty"`
+	Edited    *EditedRecord      `json:"edited,omitempty"`
+	EditLog   []DeadLetterEdit   `json:"edit_log,omitempty"`
 	Actions   []DeadLetterAction `json:"actions,omitempty"`
+}
+
+// FailedAttempt is an attempt that failed.
+type FailedAttempt struct {
+	Attempt int       `json:"attempt"`
+	At      time.Time `json:"at"`
+	Records int       `json:"records"`
+	Error   string    `json:"error"`
+}
+
+// EditedRecord is the record that a redrive sends after an edit.
+type EditedRecord struct {
+	Key       *Bytes             `json:"key,omitempty"`
+	Value     *Bytes             `json:"value,omitempty"`
+	ValueJSON json.RawMessage    `json:"value_json,omitempty"`
+	Headers   []DeadLetterHeader `json:"headers,omitempty"`
+}
+
+// DeadLetterEdit is an edit that was made, with how it changed the record.
+type DeadLetterEdit struct {
+	At      time.Time `json:"at"`
+	Actor   string    `json:"actor"`
+	Reason  string    `json:"reason"`
+	Forced  bool      `json:"forced,omitempty"`
+	Changes []struct {
+		Where string `json:"where"`
+		Old   *Bytes `json:"old,omitempty"`
+		New   *Bytes `json:"new,omitempty"`
+	} `json:"changes"`
 }
 
 // Bytes are text where they are UTF-8. Nil stands for none at all.
@@ -69,6 +110,9 @@ type DeadLetterAction struct {
 	Action string    `json:"action"`
 	Reason string    `json:"reason,omitempty"`
 	Forced bool      `json:"forced,omitempty"`
+	Detail string    `json:"detail,omitempty"`
+	// RedriveID is the redrive of many that it was part of.
+	RedriveID string `json:"redrive_id,omitempty"`
 }
 
 // DeadLetterGroup is the dead letters with one fingerprint.
@@ -88,7 +132,10 @@ type DeadLetterFilter struct {
 	Statuses []string `json:"-"`
 	// Parking selects those that later events of their key wait for. It is for lists
 	// and groups too.
-	Parking      bool       `json:"-"`
+	Parking bool `json:"-"`
+	// Archived is "only" or "any", or empty for those that are not archived. It is for
+	// lists and groups.
+	Archived     string     `json:"-"`
 	Topic        string     `json:"topic,omitempty"`
 	Consumer     string     `json:"consumer,omitempty"`
 	Type         string     `json:"type,omitempty"`
@@ -106,6 +153,7 @@ func (f DeadLetterFilter) query() url.Values {
 	}
 	for name, value := range map[string]string{
 		"topic": f.Topic, "consumer": f.Consumer, "type": f.Type, "class": f.Class, "fingerprint": f.Fingerprint, "key": f.Key,
+		"archived": f.Archived,
 	} {
 		if value != "" {
 			q.Set(name, value)
@@ -126,33 +174,14 @@ func (f DeadLetterFilter) query() url.Values {
 // first, and asks for each page of pageSize as it is needed. It ends with the
 // first error.
 func (c *Client) DeadLetters(ctx context.Context, f DeadLetterFilter, pageSize int) iter.Seq2[DeadLetter, error] {
-	return func(yield func(DeadLetter, error) bool) {
-		q := f.query()
-		q.Set("page_size", strconv.Itoa(pageSize))
-		for {
-			var page struct {
-				DeadLetters   []DeadLetter `json:"dead_letters"`
-				NextPageToken string       `json:"next_page_token"`
-			}
-			if err := c.do(ctx, call{method: http.MethodGet, path: []string{"dead-letters"}, query: q}, &page); err != nil {
-				yield(DeadLetter{}, err)
-				return
-			}
-			for _, l := range page.DeadLetters {
-				if !yield(l, nil) {
-					return
-				}
-			}
-			if page.NextPageToken == "" {
-				return
-			}
-			if page.NextPageToken == q.Get("page_token") {
-				yield(DeadLetter{}, errors.New("list dead letters: the server answers with the same page again"))
-				return
-			}
-			q.Set("page_token", page.NextPageToken)
-		}
-	}
+	q := f.query()
+	q.Set("page_size", strconv.Itoa(pageSize))
+	return pages(ctx, c, []string{"dead-letters"}, q, func(p struct {
+		DeadLetters []DeadLetter `json:"dead_letters"`
+		pageEnd
+	}) ([]DeadLetter, string) {
+		return p.DeadLetters, p.NextPageToken
+	})
 }
 
 // DeadLetterGroups returns the largest groups of dead letters, at most limit.
@@ -175,39 +204,11 @@ func (c *Client) DeadLetter(ctx context.Context, id string) (DeadLetter, error) 
 	return l, err
 }
 
-// Redrive says which dead letters to redrive: those with the IDs, or the OPEN ones
-// of the Filter.
-type Redrive struct {
-	Filter *DeadLetterFilter `json:"filter,omitempty"`
-	IDs    []string          `json:"ids,omitempty"`
-	DryRun bool              `json:"dry_run,omitempty"`
-	Max    int               `json:"max,omitempty"`
-	Force  bool              `json:"force,omitempty"`
-	Reason string            `json:"reason,omitempty"`
-}
-
-// RedriveResult is the answer to a Redrive.
-type RedriveResult struct {
-	DryRun bool `json:"dry_run,omitempty"`
-	// Matched is how many letters were asked for.
-	Matched  int64            `json:"matched"`
-	Redriven int              `json:"redriven"`
-	Refused  int              `json:"refused"`
-	Results  []RedriveOutcome `json:"results"`
-}
-
-// RedriveOutcome is what became of one dead letter.
-type RedriveOutcome struct {
-	ID       string   `json:"id"`
-	Redriven bool     `json:"redriven"`
-	Problem  *Problem `json:"problem,omitempty"`
-}
-
-// Redrive gives records to their consumers again.
-func (c *Client) Redrive(ctx context.Context, r Redrive) (RedriveResult, error) {
-	var answer RedriveResult
-	err := c.do(ctx, call{method: http.MethodPost, path: []string{"dead-letters:redrive"}, body: r}, &answer)
-	return answer, err
+// LetterOutcome is what became of one dead letter.
+type LetterOutcome struct {
+	ID      string   `json:"id"`
+	Done    bool     `json:"done"`
+	Problem *Problem `json:"problem,omitempty"`
 }
 
 // Discard says that a record is not needed, and why.
@@ -218,4 +219,44 @@ func (c *Client) Discard(ctx context.Context, id, reason string) (DeadLetter, er
 	var l DeadLetter
 	err := c.do(ctx, call{method: http.MethodPost, path: []string{"dead-letters", id, "discard"}, body: body}, &l)
 	return l, err
+}
+
+// LetterEdit says what to change in the record of a dead letter. What is nil stays.
+type LetterEdit struct {
+	Value      *Bytes             `json:"value,omitempty"`
+	Key        *Bytes             `json:"key,omitempty"`
+	Headers    []DeadLetterHeader `json:"headers,omitzero"`
+	AfterEdits *int               `json:"after_edits,omitempty"`
+	// ForceSchema lets a record pass that breaks the schema of its type.
+	ForceSchema bool   `json:"force_schema,omitempty"`
+	Reason      string `json:"reason"`
+}
+
+// EditLetter changes the record that a redrive sends.
+func (c *Client) EditLetter(ctx context.Context, id string, e LetterEdit) (DeadLetter, error) {
+	var l DeadLetter
+	err := c.do(ctx, call{method: http.MethodPost, path: []string{"dead-letters", id, "edit"}, body: e}, &l)
+	return l, err
+}
+
+// LetterSelection is dead letters by name, or all that a filter selects.
+type LetterSelection struct {
+	Filter   *DeadLetterFilter `json:"filter,omitempty"`
+	Statuses []string          `json:"statuses,omitempty"`
+	IDs      []string          `json:"ids,omitempty"`
+	Reason   string            `json:"reason,omitempty"`
+}
+
+// LettersChanged is what became of a selection.
+type LettersChanged struct {
+	Changed int64           `json:"changed"`
+	Results []LetterOutcome `json:"results"`
+}
+
+// RefileLetters archives, restores or deletes dead letters: the verbs are archive,
+// restore and delete.
+func (c *Client) RefileLetters(ctx context.Context, verb string, s LetterSelection) (LettersChanged, error) {
+	var answer LettersChanged
+	err := c.do(ctx, call{method: http.MethodPost, path: []string{"dead-letters:" + verb}, body: s}, &answer)
+	return answer, err
 }

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"time"
 )
 
 // Submit asks for an execution.
@@ -200,4 +201,97 @@ func (c *Client) Topics(ctx context.Context) ([]Topic, error) {
 	}
 	err := c.do(ctx, call{method: http.MethodGet, path: []string{"topics"}}, &answer)
 	return answer.Topics, err
+}
+
+// Explanation says why an execution stands where it stands.
+type Explanation struct {
+	ExecutionID string    `json:"execution_id"`
+	State       string    `json:"state"`
+	Since       time.Time `json:"since"`
+	// Summary is one sentence.
+	Summary string `json:"summary"`
+	// Waits are the reasons why it does not go on, the decisive one first.
+	Waits []Wait `json:"waits"`
+	// Ahead is how many executions are to be admitted first.
+	Ahead int `json:"ahead,omitempty"`
+}
+
+// Wait is one reason why an execution waits.
+type Wait struct {
+	Code    string     `json:"code"`
+	Message string     `json:"message"`
+	Release string     `json:"release"`
+	Until   *time.Time `json:"until,omitempty"`
+}
+
+// Explain says why an execution stands where it stands.
+func (c *Client) Explain(ctx context.Context, id string) (Explanation, error) {
+	var x Explanation
+	err := c.do(ctx, call{method: http.MethodGet, path: []string{"executions", id, "explain"}}, &x)
+	return x, err
+}
+
+// Rerun does an execution that has ended once more and returns the new one. Under
+// one key, which may be empty, it is done once.
+func (c *Client) Rerun(ctx context.Context, id, reason, key string) (Execution, error) {
+	body := struct {
+		Reason string `json:"reason,omitempty"`
+	}{reason}
+	header := http.Header{}
+	if key != "" {
+		header.Set("Idempotency-Key", key)
+	}
+	var e Execution
+	err := c.do(ctx, call{method: http.MethodPost, path: []string{"executions", id, "rerun"}, body: body, header: header}, &e)
+	return e, err
+}
+
+// RerunFilter selects executions that have ended. An empty one selects those that
+// did not succeed.
+type RerunFilter struct {
+	States          []string          `json:"states,omitempty"`
+	User            string            `json:"user,omitempty"`
+	Executor        string            `json:"executor,omitempty"`
+	ResourceClass   string            `json:"resource_class,omitempty"`
+	Labels          map[string]string `json:"labels,omitempty"`
+	NamePrefix      string            `json:"name_prefix,omitempty"`
+	RequestedAfter  *time.Time        `json:"requested_after,omitempty"`
+	RequestedBefore *time.Time        `json:"requested_before,omitempty"`
+}
+
+// Reruns is an order to rerun what a filter selects.
+type Reruns struct {
+	Filter RerunFilter `json:"filter"`
+	// Max is how many at most, the newest first. Zero leaves it to the server.
+	Max    int  `json:"max,omitempty"`
+	DryRun bool `json:"dry_run,omitempty"`
+	// Again includes those that were rerun by a filter before.
+	Again  bool   `json:"again,omitempty"`
+	Reason string `json:"reason,omitempty"`
+}
+
+// RerunResult is what became of one execution of an order.
+type RerunResult struct {
+	RerunOf  string   `json:"rerun_of"`
+	Status   int      `json:"status"`
+	ID       string   `json:"id,omitempty"`
+	Replayed bool     `json:"replayed,omitempty"`
+	Problem  *Problem `json:"problem,omitempty"`
+}
+
+// RerunReport is the answer to an order.
+type RerunReport struct {
+	DryRun   bool          `json:"dry_run,omitempty"`
+	Matched  int           `json:"matched"`
+	Accepted int           `json:"accepted"`
+	Refused  int           `json:"refused"`
+	Results  []RerunResult `json:"results"`
+}
+
+// RerunAll reruns what a filter selects. A call that was broken off can be
+// repeated: what was rerun by it is not rerun again.
+func (c *Client) RerunAll(ctx context.Context, order Reruns) (RerunReport, error) {
+	var report RerunReport
+	err := c.do(ctx, call{method: http.MethodPost, path: []string{"executions:rerun"}, body: order}, &report)
+	return report, err
 }

@@ -41,10 +41,7 @@ type Problem struct {
 // Error implements error: what happened, and a line per fault.
 func (p *Problem) Error() string {
 	var out strings.Builder
-	out.WriteString(p.Title)
-	if p.Detail != "" && p.Detail != p.Title {
-		out.WriteString(": " + p.Detail)
-	}
+	out.WriteString(p.headline())
 	for _, f := range p.Errors {
 		where := f.Pointer
 		if where == "" {
@@ -56,6 +53,19 @@ func (p *Problem) Error() string {
 		out.WriteString("\n  " + where + f.Message)
 	}
 	return out.String()
+}
+
+// headline is the title and the detail, or the detail alone where it says all that
+// the title does: what does not exist, or in what state it is.
+func (p *Problem) headline() string {
+	switch {
+	case p.Detail == "" || p.Detail == p.Title:
+		return p.Title
+	case p.Status == http.StatusNotFound, p.Status == http.StatusConflict:
+		return p.Detail
+	default:
+		return p.Title + ": " + p.Detail
+	}
 }
 
 // NotFound says that what was asked for does not exist.

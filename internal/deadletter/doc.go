@@ -1,6 +1,6 @@
-// Package deadletter owns the dead letters: the tables dead_letters and
-// dead_letter_actions, the questions that are asked about them, and their ways
-// out, redrive and discard.
+// Package deadletter owns the dead letters: the tables dead_letters, dead_letter_*,
+// the questions that are asked about them, and what is done with them: edit,
+// redrive, discard, archive, delete.
 //
 // # Where letters come from
 //
@@ -13,16 +13,20 @@
 //
 // # Redrive
 //
-// A redrive writes the original record, byte for byte, into the outbox and marks
-// the letter, in one transaction per chunk. The record carries the header
-// millrace-target, so only the consumer that failed acts on it, and
-// dead-letter-replay-count, by which a letter that comes back is known: it is
-// filed as a new, OPEN letter with that count, at the place of the new record.
-// Nobody tells when a redriven record is processed: REDRIVEN is the end.
+// A redrive writes the original record, byte for byte, or what edits made of it,
+// into the outbox and marks the letter, in one transaction per chunk. The record
+// carries the header millrace-target, so only the consumer that failed acts on it,
+// and dead-letter-replay-count, by which a letter that comes back is known: it is
+// filed as a new, OPEN letter with that count, at the place of the new record. When
+// the consumer has processed the record, its store calls Resolve, which marks the
+// letter as RESOLVED.
 //
-// The identity of the event (source, id) stays the same. So a letter that is
-// redriven twice is a repetition for a consumer with an inbox that has processed
-// it the first time.
+// The identity of the event (source, id) stays the same, unless a new one is asked
+// for. So a letter that is redriven twice is a repetition for a consumer with an
+// inbox that has processed it the first time.
+//
+// Letters that are named are redriven by the call, Store.Redrive. A redrive of the
+// letters of a filter, Store.Start, is a row that a Keeper works on.
 //
 // A letter behind which its key waits (package parking) does not go through the
 // topic: its record becomes the first in its lane, and the lane moves. If the record
@@ -38,7 +42,9 @@
 //
 // # Crash
 //
-// A redrive that dies leaves whole chunks: their records will be published, and
-// their letters are REDRIVEN. Asking again goes on with what is OPEN. A commit
-// whose answer is lost has happened or not, and the letter tells which.
+// A call that dies leaves whole chunks: their records will be published, and their
+// letters are REDRIVEN. Asking again goes on with what is OPEN. A commit whose
+// answer is lost has happened or not, and the letter tells which. A Keeper that
+// dies, or loses its lease, leaves the cursor of a redrive behind the last letter
+// that was decided about, and the next Keeper goes on from there.
 package deadletter

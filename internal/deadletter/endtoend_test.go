@@ -59,16 +59,21 @@ type plant struct {
 	broken   map[string]bool // by consumer
 	taken    map[string][]string
 	observed []topics.Record
+	letters  []topics.Record // what lies in dead_letters
 }
 
-func newPlant(t *testing.T) *plant {
+func newPlant(t *testing.T, settings ...map[string]string) *plant {
 	t.Helper()
 	p := &plant{bench: setup(t), broken: map[string]bool{}, taken: map[string][]string{}}
 	p.cfg = kafka.Config{Brokers: testenv.Broker(t), Logger: discard()}
 	admin, err := kafka.NewAdmin(p.cfg)
 	require.NoError(t, err)
 	t.Cleanup(admin.Close)
-	_, err = admin.EnsureTopics(t.Context(), []kafka.TopicConfig{{Name: "marks", Partitions: 1}, {Name: "dead_letters", Partitions: 2}})
+	letters := kafka.TopicConfig{Name: "dead_letters", Partitions: 2}
+	for _, configs := range settings {
+		letters.Configs = configs
+	}
+	_, err = admin.EnsureTopics(t.Context(), []kafka.TopicConfig{{Name: "marks", Partitions: 1}, letters, {Name: "own-dlq", Partitions: 1}})
 	require.NoError(t, err)
 	p.publisher, err = kafka.NewPublisher(p.cfg, kafka.PublisherConfig{})
 	require.NoError(t, err)
@@ -76,7 +81,7 @@ func newPlant(t *testing.T) *plant {
 
 	signals := postgres.NewSignals(p.pool, discard())
 	relay, err := outbox.NewRelay(outbox.Deps{
-		Pool: p.pool, Leases: lease.NewManager(p.pool, "test", 10*time.Second, discard()), Publisher: p.publisher,
+		Pool: p.pool, Leases: lease.NewManager(p.pool, "test", 10*time.Second, discard()), Publisher: p.shrinking(),
 		IsRejected: kafka.IsRejected, Signals: signals, Metrics: prometheus.NewRegistry(), Log: discard(),
 	}, outbox.Config{})
 	require.NoError(t, err)
@@ -97,10 +102,15 @@ func run(t *testing.T, f func(context.Context) error) {
 	})
 }
 
+// shrinking is the publisher of relay and consumers.
+func (p *plant) shrinking() *deadletter.Publisher {
+	return deadletter.NewPublisher(p.publisher, p.pool, kafka.IsTooLarge)
+}
+
 func (p *plant) router(t *testing.T) *pipeline.Router {
 	t.Helper()
 	r, err := pipeline.NewRouter(pipeline.RouterConfig{
-		Store: inbox.New(p.pool, func() {}), DeadLetters: p.publisher, Registerer: prometheus.NewRegistry(), Log: discard(),
+		Store: inbox.New(p.pool, func() {}), DeadLetters: p.shrinking(), Registerer: prometheus.NewRegistry(), Log: discard(),
 		Infrastructure: []func(error) bool{postgres.IsInfrastructure},
 		Subscribe: func(s pipeline.Subscription) (message.Subscriber, error) {
 			return kafka.NewSubscriber(p.cfg, kafka.SubscriberConfig{
@@ -111,7 +121,7 @@ func (p *plant) router(t *testing.T) *pipeline.Router {
 	})
 	require.NoError(t, err)
 	quick := pipeline.Delivery{MaxAttempts: 1, Breaker: pipeline.Breaker{Faults: -1}}
-	for _, c := range []pipeline.Consumer{
+	consumers := []pipeline.Consumer{
 		{Name: "each", Topic: "marks", Delivery: quick, Handle: pipeline.On(func(_ context.Context, m mark) error { return p.take("each", m.ID) })},
 		{Name: "tx", Topic: "marks", Delivery: quick, Handle: pipeline.OnTx(func(ctx context.Context, tx pipeline.Tx, m mark) error {
 			if err := p.take("tx", m.ID); err != nil {
@@ -126,8 +136,17 @@ func (p *plant) router(t *testing.T) *pipeline.Router {
 			p.observed = append(p.observed, batch...)
 			return nil
 		}), GuardedByState: true},
+		{Name: "reader", Topic: topics.DeadLetters, Untargeted: true, Replay: true, Handle: pipeline.OnBatchTx(func(_ context.Context, _ pipeline.Tx, batch []topics.Record) error {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.letters = append(p.letters, batch...)
+			return nil
+		}), GuardedByState: true, Delivery: pipeline.Delivery{DeadLetterTopic: "own-dlq"}},
+		{Name: "custom", Topic: "marks", Delivery: pipeline.Delivery{MaxAttempts: 1, DeadLetterTopic: "own-dlq", Breaker: pipeline.Breaker{Faults: -1}},
+			Handle: pipeline.On(func(_ context.Context, m mark) error { return p.take("custom", m.ID) })},
 		filer.New(),
-	} {
+	}
+	for _, c := range append(consumers, filer.Others(consumers, "missing-dlq")...) {
 		require.NoError(t, r.Add(c))
 	}
 	return r
@@ -179,7 +198,7 @@ func (p *plant) redrive(t *testing.T, force bool, letters ...deadletter.Letter) 
 	for i, l := range letters {
 		ids[i] = l.ID.String()
 	}
-	result, err := p.store.Redrive(t.Context(), deadletter.Redrive{IDs: ids, Force: force, Actor: "ada"})
+	result, err := p.store.Redrive(t.Context(), deadletter.Redrive{IDs: ids, Terms: deadletter.Terms{Force: force, Actor: "ada"}})
 	require.NoError(t, err)
 	require.Equal(t, len(ids), result.Redriven, result.Outcomes)
 }
@@ -213,6 +232,11 @@ func TestEndToEnd(t *testing.T) {
 	p.awaitTaken(t, "each", "a")
 	p.awaitTaken(t, "tx", "a")
 
+	// With what is processed all are resolved that led to it, in the transaction of
+	// the effect or right after the call.
+	resolved := deadletter.Filter{Statuses: []deadletter.Status{deadletter.Resolved}}
+	p.awaitLetters(t, 4, resolved)
+
 	// A second redrive is a repetition for the one with an inbox, and another call of
 	// the one without.
 	p.redrive(t, true, open...)
@@ -220,6 +244,7 @@ func TestEndToEnd(t *testing.T) {
 	p.publish(t, markRecord(t, "end"))
 	p.awaitTaken(t, "each", "a", "a", "end")
 	p.awaitTaken(t, "tx", "a", "end")
+	p.awaitLetters(t, 4, resolved)
 	var effects int
 	require.NoError(t, p.pool.QueryRow(t.Context(), `SELECT count(*) FROM effects WHERE id = 'a'`).Scan(&effects))
 	assert.Equal(t, 1, effects)
@@ -238,12 +263,31 @@ func TestEndToEnd(t *testing.T) {
 	}
 }
 
+// What was processed is processed once more by a consumer with an inbox if it comes
+// under a new id.
+func TestANewIDMakesAConsumerActAgain(t *testing.T) {
+	t.Parallel()
+	p := newPlant(t)
+	p.setBroken("tx")
+	p.publish(t, markRecord(t, "a"))
+	l := p.awaitLetters(t, 1, deadletter.Filter{})[0]
+	p.setBroken()
+	p.redrive(t, false, l)
+	p.awaitTaken(t, "tx", "a")
+	p.redrive(t, true, l)
+	result, err := p.store.Redrive(t.Context(), deadletter.Redrive{
+		IDs: []string{l.ID.String()}, Terms: deadletter.Terms{Force: true, NewID: true, Actor: "ada"}})
+	require.NoError(t, err)
+	require.Equal(t, 1, result.Redriven)
+	p.awaitTaken(t, "tx", "a", "a")
+}
+
 // awaitFiled waits until the filing consumer has read n records.
 func (p *plant) awaitFiled(t *testing.T, n int) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		var read int
-		err := p.pool.QueryRow(t.Context(), `SELECT coalesce(sum(greatest(next_offset, 0)), 0) FROM consumer_offsets WHERE topic = 'dead_letters'`).Scan(&read)
+		err := p.pool.QueryRow(t.Context(), `SELECT coalesce(sum(greatest(next_offset, 0)), 0) FROM consumer_offsets WHERE topic = 'dead_letters' AND consumer_group = 'millrace-dead-letters'`).Scan(&read)
 		return err == nil && read >= n
 	}, eventually, tick)
 }
@@ -283,6 +327,26 @@ func TestALetterThatIsCopiedBackIsProcessed(t *testing.T) {
 	p.publish(t, l.Record("marks"))
 	p.awaitTaken(t, "tx", "a")
 	p.awaitTaken(t, "each", "a", "a")
+}
+
+// A consumer with a dead-letter topic of its own, and what another program wrote
+// there.
+func TestOtherDeadLetterTopicsAreFiledToo(t *testing.T) {
+	t.Parallel()
+	p := newPlant(t)
+	p.setBroken("custom")
+	p.publish(t, markRecord(t, "a"))
+	l := p.awaitLetters(t, 1, deadletter.Filter{})[0]
+	assert.Equal(t, "custom", l.Consumer)
+	p.setBroken()
+	p.redrive(t, false, l)
+	p.awaitTaken(t, "custom", "a")
+	p.publish(t, topics.Record{Topic: "own-dlq", Value: []byte("x"), Headers: []topics.Header{
+		{Key: "__connect.errors.topic", Value: []byte("orders")}, {Key: "__connect.errors.partition", Value: []byte("1")},
+		{Key: "__connect.errors.offset", Value: []byte("7")}, {Key: "__connect.errors.connector.name", Value: []byte("sink")}}})
+	l = p.awaitLetters(t, 1, deadletter.Filter{Consumer: "sink"})[0]
+	assert.Equal(t, "kafka-connect", l.Origin)
+	assert.Equal(t, "orders", l.Record.Topic)
 }
 
 // What lies in the dead-letter topic and is no letter is not passed over.

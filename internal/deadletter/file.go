@@ -2,6 +2,7 @@ package deadletter
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
@@ -21,19 +22,30 @@ type Batcher interface {
 // The same failure that is filed twice (by the consumer and from the topic, or
 // from a topic in which it lies twice) changes nothing. A record that failed
 // again at its place, after somebody moved the position back or a crash before the
-// commit to Kafka, reopens its letter.
+// commit to Kafka, reopens its letter, also one that was archived or deleted.
+// So does one that was redriven in its lane and failed there; the letter keeps the
+// original then, and not what the redrive made of it.
+//
+// A reference ($31) to a row that has the record was written after that row, so it
+// changes nothing. When the row is gone, so is the record.
 const fileSQL = `
 INSERT INTO dead_letters AS d (id, consumer, consumer_group, topic, topic_id, partition, "offset", record_time,
     key, value, header_keys, header_values, event_type, source, event_id, replay_session,
     class, reason, error, error_type, cause_type, attempts, first_failed_at, last_failed_at,
-    fingerprint, replay_count, redrive_of)
+    fingerprint, replay_count, redrive_of, history, stack, origin, status, archived_at)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, nullif($13, ''), nullif($14, ''), nullif($15, ''), $16,
-    $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27)
+    $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30,
+    CASE WHEN $31::boolean THEN 'DELETED' ELSE 'OPEN' END, CASE WHEN $31 THEN now() END)
 ON CONFLICT (consumer, topic_id, partition, "offset") DO UPDATE SET
-    status = 'OPEN', class = excluded.class, reason = excluded.reason, error = excluded.error,
+    status = 'OPEN', archived_at = NULL,
+    key = CASE WHEN excluded.redrive_of = d.id AND d.status <> 'DELETED' THEN d.key ELSE excluded.key END,
+    value = CASE WHEN excluded.redrive_of = d.id AND d.status <> 'DELETED' THEN d.value ELSE excluded.value END,
+    header_keys = CASE WHEN excluded.redrive_of = d.id AND d.status <> 'DELETED' THEN d.header_keys ELSE excluded.header_keys END,
+    header_values = CASE WHEN excluded.redrive_of = d.id AND d.status <> 'DELETED' THEN d.header_values ELSE excluded.header_values END,
+    class = excluded.class, reason = excluded.reason, error = excluded.error,
     error_type = excluded.error_type, cause_type = excluded.cause_type, fingerprint = excluded.fingerprint,
-    attempts = d.attempts + excluded.attempts, last_failed_at = excluded.last_failed_at
-WHERE excluded.last_failed_at > d.last_failed_at`
+    history = excluded.history, stack = excluded.stack, attempts = d.attempts + excluded.attempts, last_failed_at = excluded.last_failed_at
+WHERE excluded.last_failed_at > d.last_failed_at AND NOT $31`
 
 // File writes letters in the caller's transaction. It is idempotent by the place
 // of the original record and the time of the failure. What PostgreSQL cannot store
@@ -62,10 +74,7 @@ func row(l *middleware.Letter) ([]any, error) {
 		return nil, fmt.Errorf("make a dead letter's id: %w", err)
 	}
 	r := l.Original
-	keys, values := make([][]byte, len(r.Headers)), make([][]byte, len(r.Headers))
-	for i, h := range r.Headers {
-		keys[i], values[i] = []byte(h.Key), h.Value
-	}
+	keys, values := headerColumns(r.Headers)
 	var recordTime *time.Time
 	if !r.Timestamp.IsZero() {
 		at := storable(r.Timestamp)
@@ -77,7 +86,22 @@ func row(l *middleware.Letter) ([]any, error) {
 		r.Key, r.Value, keys, values, text(l.EventType), text(l.Source), text(l.EventID), text(l.ReplaySession),
 		l.Class.String(), text(l.Reason), text(l.Error), text(l.ErrorType), text(l.CauseType), l.Attempts,
 		storable(l.FirstFailure), storable(l.LastFailure), Fingerprint(l), count, redriveOf,
+		historyOf(l), text(l.Stack), l.Origin, l.StoredID != "",
 	}, nil
+}
+
+// historyOf is the history as jsonb can hold it.
+func historyOf(l *middleware.Letter) []byte {
+	history := make([]middleware.Failure, len(l.History))
+	for i, f := range l.History {
+		f.At, f.Error = storable(f.At), text(f.Error)
+		history[i] = f
+	}
+	encoded, err := json.Marshal(history)
+	if err != nil { // cannot happen: texts, numbers and times of this era
+		return []byte("[]")
+	}
+	return encoded
 }
 
 // maxReplayCount bounds what a header may claim.

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/millrace/millrace/internal/crash"
 	"github.com/millrace/millrace/internal/outbox"
 	"github.com/millrace/millrace/internal/parking"
 	"github.com/millrace/millrace/internal/postgres"
@@ -21,16 +22,12 @@ import (
 const (
 	// MaxReplays is how often an event is redriven unless it is forced.
 	MaxReplays = 5
-	// MaxRedrive is how many letters one call redrives at most.
-	MaxRedrive = 10_000
 	// MaxIDs is how many letters one call can name.
 	MaxIDs = 1000
 
-	// redriveDefault is how many letters a call by filter redrives unless it says.
-	redriveDefault = 1000
-	redriveChunk   = 100
-	// maxOutcomes bounds the outcomes of letters that were not redriven, in a call
-	// by filter: they are found anew by every call.
+	redriveChunk = 100
+	// maxOutcomes bounds the outcomes of letters that would be refused, in an
+	// estimate.
 	maxOutcomes = 1000
 	// maxKeyInID is how much of a record's key becomes part of an aggregate's id.
 	maxKeyInID = 64
@@ -39,215 +36,230 @@ const (
 	redriveLock = "dead-letter-redrive"
 )
 
-// Redrive says which letters to redrive and how.
-type Redrive struct {
-	// IDs, if not nil, names the letters; otherwise all OPEN ones that Filter
-	// selects are meant, whatever statuses it names.
-	IDs    []string
-	Filter Filter
-	// DryRun counts and changes nothing.
-	DryRun bool
-	// Max bounds how many letters of a filter are redriven. Defaults to 1000, at
-	// most MaxRedrive.
-	Max int
+// Terms say how letters are redriven and who wants it.
+type Terms struct {
 	// Force redrives beyond MaxReplays and, of letters that are named, those that
 	// are not OPEN.
 	Force bool
+	// NewID gives each event a new id, so that a consumer that has processed the old
+	// one processes it again. It needs Force.
+	NewID bool
 	// Actor and Reason go to the audit.
 	Actor, Reason string
+}
+
+// Redrive says which letters to redrive by name, and how. For those that a filter
+// selects there is Order.
+type Redrive struct {
+	IDs []string
+	// DryRun decides about each and changes nothing.
+	DryRun bool
+	Terms
 }
 
 // Outcome is what became of one letter.
 type Outcome struct {
 	ID string
 	// Err is nil when the letter was redriven, or would be in a dry run. Otherwise
-	// it wraps ErrNotFound, ErrNotOpen, ErrReplayLimit or ErrTopicMissing, and the
-	// letter is as it was.
+	// it wraps ErrNotFound, ErrNotOpen, ErrArchived, ErrDeleted, ErrReplayLimit,
+	// ErrTopicMissing or ErrNoEvent, and the letter is as it was.
 	Err error
 }
 
-// Result is the answer to a Redrive.
+// Result is the answer to a Redrive or an Estimate.
 type Result struct {
 	// Matched is how many letters were asked for: those named, or all OPEN ones of
 	// the filter.
 	Matched int64
-	// Redriven is how many were redriven, or would be in a dry run.
+	// Redriven is how many were redriven, or would be.
 	Redriven int
-	// Refused is how many of those looked at were not.
+	// Refused is how many of those looked at were not, or would not be.
 	Refused int
-	// Outcomes has one entry per letter looked at; in a dry run by filter and beyond
-	// 1000, those that were refused are only counted.
+	// Outcomes has one entry per letter that was named. In an estimate it has those
+	// that would be refused, at most 1000.
 	Outcomes []Outcome
 }
 
-func (r *Result) note(id string, err error) {
-	if err == nil {
-		r.Redriven++
-	} else if r.Refused++; r.Refused > maxOutcomes {
-		return
-	}
-	r.Outcomes = append(r.Outcomes, Outcome{id, err})
-}
-
-// Redrive gives letters to their consumers again; see the package documentation.
-// The outcomes are about single letters, the error is about the call: then what
-// the result says has happened nevertheless, and the same call goes on from there.
+// Redrive gives letters that are named to their consumers again; see the package
+// documentation. The outcomes are about single letters, the error is about the
+// call: then what the result says has happened nevertheless, and the same call
+// goes on from there.
 func (s *Store) Redrive(ctx context.Context, r Redrive) (Result, error) {
-	names, err := s.cfg.TopicNames(ctx)
+	if err := r.Terms.check(); err != nil {
+		return Result{}, err
+	}
+	topics, err := s.topicNames(ctx)
 	if err != nil {
-		return Result{}, fmt.Errorf("redrive dead letters: %w", err)
+		return Result{}, err
 	}
-	run := &redrive{Redrive: r, store: s, topics: make(map[string]bool, len(names))}
-	for _, name := range names {
-		run.topics[name] = true
+	var result Result
+	note := func(o Outcome) {
+		if o.Err == nil {
+			result.Redriven++
+		} else {
+			result.Refused++
+		}
+		result.Outcomes = append(result.Outcomes, o)
 	}
-	if r.IDs != nil {
-		err = run.named(ctx)
-	} else {
-		err = run.selected(ctx)
-	}
-	if err != nil {
-		return run.result, fmt.Errorf("redrive dead letters: %w", err)
-	}
-	return run.result, nil
-}
-
-// redrive is one call of Redrive.
-type redrive struct {
-	Redrive
-	store  *Store
-	topics map[string]bool
-	result Result
-}
-
-// named redrives the letters whose ids are given, in the order of their filing.
-func (r *redrive) named(ctx context.Context) error {
 	var ids []uuid.UUID
 	for _, text := range r.IDs {
-		id, err := uuid.Parse(text)
+		id, err := parseID(text)
 		if err != nil {
-			r.result.note(text, fmt.Errorf("dead letter %q: %w", text, ErrNotFound))
+			note(Outcome{text, err})
 			continue
 		}
 		ids = append(ids, id)
 	}
+	// In the order of their filing.
 	slices.SortFunc(ids, func(a, b uuid.UUID) int { return slices.Compare(a[:], b[:]) })
 	ids = slices.Compact(ids)
-	r.result.Matched = int64(len(ids) + r.result.Refused)
-	for chunk := range slices.Chunk(ids, r.store.chunk) {
-		found, err := r.settle(ctx, len(chunk), `id = ANY($1)`, chunk)
+	result.Matched = int64(len(ids) + result.Refused)
+	for chunk := range slices.Chunk(ids, s.chunk) {
+		outcomes, err := s.redriveNamed(ctx, chunk, redriver{Terms: r.Terms, store: s, topics: topics}, r.DryRun)
 		if err != nil {
-			return err
+			return result, fmt.Errorf("redrive dead letters: %w", err)
 		}
-		for _, id := range chunk {
-			if !slices.Contains(found, id) {
-				r.result.note(id.String(), fmt.Errorf("dead letter %s: %w", id, ErrNotFound))
-			}
+		for _, o := range outcomes {
+			note(o)
 		}
 	}
-	return nil
+	return result, nil
 }
 
-// selected redrives the open letters of the filter, from the oldest on.
-func (r *redrive) selected(ctx context.Context) error {
-	r.Filter.Statuses = []Status{Open}
-	q := r.Filter.query()
-	count := `SELECT count(*) FROM dead_letters` + q.clause()
-	if err := r.store.cfg.Pool.QueryRow(ctx, count, q.args...).Scan(&r.result.Matched); err != nil {
-		return fmt.Errorf("count: %w", err)
+// redriveNamed decides about one chunk of letters in one transaction.
+func (s *Store) redriveNamed(ctx context.Context, ids []uuid.UUID, r redriver, dryRun bool) ([]Outcome, error) {
+	if err := s.betweenChunks(); err != nil {
+		return nil, err
 	}
-	most := r.Max
-	if most <= 0 {
-		most = redriveDefault
-	}
-	most = min(most, MaxRedrive)
-	for after := uuid.Nil; r.result.Redriven < most; {
-		q := r.Filter.query()
-		q.where("id > %s", after)
-		size := min(r.store.chunk, most-r.result.Redriven)
-		found, err := r.settle(ctx, size, q.conditions[0]+joined(q.conditions[1:]), q.args...)
-		if err != nil {
-			return err
-		}
-		if len(found) < size {
-			return nil
-		}
-		after = found[len(found)-1]
-	}
-	return nil
-}
-
-func joined(conditions []string) string {
-	var out string
-	for _, c := range conditions {
-		out += " AND " + c
-	}
-	return out
-}
-
-// settle decides about one chunk of letters in one transaction and returns which
-// ones it found, by ascending id.
-func (r *redrive) settle(ctx context.Context, size int, condition string, args ...any) ([]uuid.UUID, error) {
-	if r.store.between != nil {
-		if err := r.store.between(); err != nil {
-			return nil, err
-		}
-	}
-	var found []uuid.UUID
 	var outcomes []Outcome
-	var sent int
-	err := postgres.InTx(ctx, r.store.cfg.Pool, func(ctx context.Context, tx pgx.Tx) error {
-		found, outcomes, sent = nil, nil, 0
-		letters, err := r.lock(ctx, tx, size, condition, args)
-		if err != nil {
-			return err
+	err := postgres.InTx(ctx, s.cfg.Pool, func(ctx context.Context, tx pgx.Tx) error {
+		q := &postgres.Conditions{}
+		q.Where("id = ANY(%s)", ids)
+		letters, err := lockLetters(ctx, tx, q, len(ids), dryRun)
+		if err == nil {
+			outcomes, err = r.settle(ctx, tx, letters, dryRun)
 		}
-		var good []Letter
-		for _, l := range letters {
-			err := r.judge(l)
-			found, outcomes = append(found, l.ID), append(outcomes, Outcome{l.ID.String(), err})
-			if err == nil {
-				good = append(good, l)
-			}
-		}
-		if r.DryRun {
-			return nil
-		}
-		sent = len(good)
-		return r.send(ctx, tx, good)
+		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	for _, o := range outcomes {
-		r.result.note(o.ID, o.Err)
+	for _, id := range ids {
+		if !slices.ContainsFunc(outcomes, func(o Outcome) bool { return o.ID == id.String() }) {
+			outcomes = append(outcomes, Outcome{id.String(), fmt.Errorf("dead letter %s: %w", id, ErrNotFound)})
+		}
 	}
-	if sent > 0 {
-		r.store.redriven.Add(float64(sent))
-		r.store.cfg.Wake()
+	if !dryRun {
+		s.noteSent(outcomes)
 	}
-	return found, nil
+	return outcomes, nil
 }
 
-func (r *redrive) lock(ctx context.Context, tx pgx.Tx, size int, condition string, args []any) ([]Letter, error) {
+// topicNames asks the broker which topics there are.
+func (s *Store) topicNames(ctx context.Context) (map[string]bool, error) {
+	names, err := s.cfg.TopicNames(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("redrive dead letters: %w", err)
+	}
+	known := make(map[string]bool, len(names))
+	for _, name := range names {
+		known[name] = true
+	}
+	return known, nil
+}
+
+// noteSent counts what was committed, and wakes the relay and those that drain lanes.
+func (s *Store) noteSent(outcomes []Outcome) {
+	sent := 0
+	for _, o := range outcomes {
+		if o.Err == nil {
+			sent++
+		}
+	}
+	s.refused.Add(float64(len(outcomes) - sent))
+	if sent > 0 {
+		crash.At("redrive.sent")
+		s.redriven.Add(float64(sent))
+		s.cfg.Wake()
+	}
+}
+
+func (s *Store) betweenChunks() error {
+	if s.between == nil {
+		return nil
+	}
+	return s.between()
+}
+
+// redriver redrives letters on terms.
+type redriver struct {
+	Terms
+	store *Store
+	// topics are those that the broker has.
+	topics map[string]bool
+	// job is the redrive of many that this is part of, or nil.
+	job *uuid.UUID
+}
+
+func (t Terms) check() error {
+	if t.NewID && !t.Force {
+		return ErrNewIDNeedsForce
+	}
+	return nil
+}
+
+// lockLetters reads letters by ascending id, and keeps others from redriving them
+// until the transaction ends, unless they are only looked at.
+func lockLetters(ctx context.Context, tx pgx.Tx, q *postgres.Conditions, size int, look bool) ([]Letter, error) {
 	lock := ""
-	if !r.DryRun {
+	if !look {
 		lock = " FOR UPDATE"
 		if err := outbox.LockAggregate(ctx, tx, redriveLock); err != nil {
 			return nil, err
 		}
 	}
-	sql := wholeSQL + " WHERE " + condition + fmt.Sprintf(" ORDER BY id LIMIT %d", size) + lock
-	rows, err := tx.Query(ctx, sql, args...)
+	sql := wholeSQL + q.Clause() + fmt.Sprintf(" ORDER BY id LIMIT %d", size) + lock
+	rows, err := tx.Query(ctx, sql, q.Args()...)
 	if err != nil {
 		return nil, err
 	}
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (Letter, error) { return scanWhole(row) })
+	letters, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (Letter, error) { return scanWhole(row) })
+	if err != nil {
+		return nil, err
+	}
+	return letters, loadCurrent(ctx, tx, letters)
+}
+
+// settle judges letters that are locked and sends those that can be.
+func (r redriver) settle(ctx context.Context, tx pgx.Tx, letters []Letter, look bool) ([]Outcome, error) {
+	outcomes := make([]Outcome, len(letters))
+	var good []redelivery
+	for i, l := range letters {
+		err := r.judge(l)
+		var d redelivery
+		if err == nil {
+			d, err = r.again(l)
+		}
+		if outcomes[i] = (Outcome{l.ID.String(), err}); err == nil {
+			good = append(good, d)
+		}
+	}
+	if look || len(good) == 0 {
+		return outcomes, nil
+	}
+	if err := r.send(ctx, tx, good); err != nil {
+		return outcomes, err
+	}
+	crash.At("redrive.sending")
+	return outcomes, nil
 }
 
 // judge says why a letter cannot be redriven.
-func (r *redrive) judge(l Letter) error {
+func (r redriver) judge(l Letter) error {
 	logical := r.store.cfg.Naming.Logical(l.Record.Topic)
+	if err := l.mustBeAtHand(); err != nil {
+		return err
+	}
 	switch {
 	case l.Status != Open && !r.Force:
 		return fmt.Errorf("dead letter %s is %s: %w", l.ID, l.Status, ErrNotOpen)
@@ -262,26 +274,76 @@ func (r *redrive) judge(l Letter) error {
 	return nil
 }
 
-// send writes the records into their lanes or into the outbox and marks the letters.
-func (r *redrive) send(ctx context.Context, tx pgx.Tx, letters []Letter) error {
-	if len(letters) == 0 {
-		return nil
+// redelivery is a letter with the record that is sent for it.
+type redelivery struct {
+	letter Letter
+	record topics.Record
+	// newID is the new id of the event, or empty.
+	newID string
+}
+
+// again makes the record of a redrive: the letter's, as it came or as it was
+// edited, with the headers of a redrive, which replace those of an earlier one.
+func (r redriver) again(l Letter) (redelivery, error) {
+	d := redelivery{letter: l, record: l.Current}
+	if r.NewID {
+		id, err := uuid.NewV7()
+		if err != nil {
+			return d, fmt.Errorf("make an event's id: %w", err)
+		}
+		d.newID = id.String()
+		if d.record, err = topics.WithRecordID(l.Current, d.newID); err != nil {
+			return d, fmt.Errorf("dead letter %s: %w: %w", l.ID, ErrNoEvent, err)
+		}
 	}
-	records, ids := make([]parking.Redriven, len(letters)), make([]uuid.UUID, len(letters))
-	for i, l := range letters {
+	ours := []string{middleware.HeaderTarget, middleware.HeaderReplayCount, middleware.HeaderRedriveOf, middleware.HeaderOriginalEventID}
+	headers := make([]topics.Header, 0, len(d.record.Headers)+len(ours))
+	for _, h := range d.record.Headers {
+		if !slices.Contains(ours, h.Key) || h.Key == middleware.HeaderOriginalEventID && d.newID == "" {
+			headers = append(headers, h)
+		}
+	}
+	headers = append(headers,
+		topics.Header{Key: middleware.HeaderTarget, Value: []byte(l.Consumer)},
+		topics.Header{Key: middleware.HeaderReplayCount, Value: []byte(strconv.Itoa(l.ReplayCount + 1))},
+		topics.Header{Key: middleware.HeaderRedriveOf, Value: []byte(l.ID.String())})
+	if d.newID != "" {
+		headers = append(headers, topics.Header{Key: middleware.HeaderOriginalEventID, Value: []byte(originalID(l))})
+	}
+	d.record = topics.Record{Topic: l.Record.Topic, Key: d.record.Key, Value: d.record.Value, Headers: headers}
+	return d, nil
+}
+
+// originalID is the id that the event had before it was given new ones.
+func originalID(l Letter) string {
+	if id, ok := l.Current.Header(middleware.HeaderOriginalEventID); ok {
+		return string(id)
+	}
+	return l.EventID
+}
+
+// send writes the records into their lanes or into the outbox, and marks the letters.
+func (r redriver) send(ctx context.Context, tx pgx.Tx, deliveries []redelivery) error {
+	records := make([]parking.Redriven, len(deliveries))
+	ids, details := make([]uuid.UUID, len(deliveries)), make([]string, len(deliveries))
+	for i, d := range deliveries {
+		l := d.letter
 		ids[i] = l.ID
-		records[i] = parking.Redriven{Letter: l.ID, Offset: l.Record.Offset, Record: l.again()}
+		records[i] = parking.Redriven{Letter: l.ID, Offset: l.Record.Offset, Record: d.record}
+		if d.newID != "" {
+			details[i] = "event id " + d.newID + " in place of " + l.EventID
+		}
 	}
 	inLanes, err := parking.Redrive(ctx, tx, records)
 	if err != nil {
 		return err
 	}
-	entries := make([]outbox.Entry, 0, len(letters))
-	for i, l := range letters {
+	entries := make([]outbox.Entry, 0, len(deliveries))
+	for _, d := range deliveries {
+		l, record := d.letter, d.record
 		if inLanes[l.ID] {
 			continue
 		}
-		record := records[i].Record
 		key := record.Key[:min(len(record.Key), maxKeyInID)]
 		entries = append(entries, outbox.Entry{
 			AggregateType: "redrive",
@@ -298,24 +360,13 @@ func (r *redrive) send(ctx context.Context, tx pgx.Tx, letters []Letter) error {
 	if _, err := tx.Exec(ctx, `UPDATE dead_letters SET status = 'REDRIVEN', replay_count = replay_count + 1 WHERE id = ANY($1)`, ids); err != nil {
 		return fmt.Errorf("mark: %w", err)
 	}
-	return audit(ctx, tx, ids, Action{Actor: r.Actor, Action: "redrive", Reason: r.Reason, Forced: r.Force})
-}
-
-// again returns the original record with the headers of a redrive, which replace
-// those of an earlier one.
-func (l Letter) again() topics.Record {
-	ours := []string{middleware.HeaderTarget, middleware.HeaderReplayCount, middleware.HeaderRedriveOf}
-	headers := make([]topics.Header, 0, len(l.Record.Headers)+len(ours))
-	for _, h := range l.Record.Headers {
-		if !slices.Contains(ours, h.Key) {
-			headers = append(headers, h)
-		}
+	_, err = tx.Exec(ctx, `INSERT INTO dead_letter_actions (dead_letter_id, detail, actor, action, reason, forced, redrive_id)
+		SELECT id, detail, $3, 'redrive', $4, $5, $6 FROM unnest($1::uuid[], $2::text[]) AS u (id, detail)`,
+		ids, details, text(r.Actor), text(r.Reason), r.Force, r.job)
+	if err != nil {
+		return fmt.Errorf("audit: %w", err)
 	}
-	headers = append(headers,
-		topics.Header{Key: middleware.HeaderTarget, Value: []byte(l.Consumer)},
-		topics.Header{Key: middleware.HeaderReplayCount, Value: []byte(strconv.Itoa(l.ReplayCount + 1))},
-		topics.Header{Key: middleware.HeaderRedriveOf, Value: []byte(l.ID.String())})
-	return topics.Record{Topic: l.Record.Topic, Key: l.Record.Key, Value: l.Record.Value, Headers: headers}
+	return nil
 }
 
 func audit(ctx context.Context, tx pgx.Tx, ids []uuid.UUID, a Action) error {
@@ -328,7 +379,7 @@ func audit(ctx context.Context, tx pgx.Tx, ids []uuid.UUID, a Action) error {
 }
 
 // errNoReason cannot reach a caller of the API, which checks before.
-var errNoReason = errors.New("discard dead letter: a reason is required")
+var errNoReason = errors.New("change dead letter: a reason is required")
 
 // Discard marks an OPEN letter as not needed, for the reason given. The error is
 // ErrNotFound or ErrNotOpen where that is the matter.
@@ -336,17 +387,17 @@ func (s *Store) Discard(ctx context.Context, id, actor, reason string) error {
 	if reason == "" {
 		return errNoReason
 	}
-	parsed, err := uuid.Parse(id)
+	parsed, err := parseID(id)
 	if err != nil {
-		return fmt.Errorf("dead letter %q: %w", id, ErrNotFound)
+		return err
 	}
 	err = postgres.InTx(ctx, s.cfg.Pool, func(ctx context.Context, tx pgx.Tx) error {
 		l, err := getIn(ctx, tx, parsed, "FOR UPDATE")
 		if err != nil {
 			return err
 		}
-		if l.Status != Open {
-			return fmt.Errorf("dead letter %s is %s: %w", id, l.Status, ErrNotOpen)
+		if err := l.mustBeOpen(); err != nil {
+			return err
 		}
 		if _, err := tx.Exec(ctx, `UPDATE dead_letters SET status = 'DISCARDED' WHERE id = $1`, parsed); err != nil {
 			return fmt.Errorf("discard dead letter %s: %w", id, err)

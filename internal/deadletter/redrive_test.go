@@ -29,7 +29,7 @@ func TestARedrivenRecordIsTheOriginal(t *testing.T) {
 		l.Original.Headers = append(l.Original.Headers, topics.Header{Key: middleware.HeaderReplayCount, Value: []byte("2")})
 	}))
 	id := b.ids(t)[0]
-	result, err := b.store.Redrive(t.Context(), deadletter.Redrive{IDs: []string{id}, Actor: "ada", Reason: "fixed"})
+	result, err := b.store.Redrive(t.Context(), deadletter.Redrive{IDs: []string{id}, Terms: deadletter.Terms{Actor: "ada", Reason: "fixed"}})
 	require.NoError(t, err)
 	assert.Equal(t, deadletter.Result{Matched: 1, Redriven: 1, Outcomes: []deadletter.Outcome{{ID: id}}}, result)
 	assert.Equal(t, 1, b.wakes)
@@ -93,7 +93,7 @@ func TestRedriveRefusesWithoutChangingAnything(t *testing.T) {
 	assert.Empty(t, b.sent(t))
 	assert.Equal(t, []deadletter.Status{deadletter.Open, deadletter.Open, deadletter.Discarded, deadletter.Open}, statuses(b.all(t, deadletter.Filter{})))
 
-	result, err = b.store.Redrive(t.Context(), deadletter.Redrive{IDs: ids, Force: true})
+	result, err = b.store.Redrive(t.Context(), deadletter.Redrive{IDs: ids, Terms: deadletter.Terms{Force: true}})
 	require.NoError(t, err)
 	assert.Equal(t, 2, result.Redriven, "force overrides the limit and the status, and makes no topic")
 	l, err := b.store.Get(t.Context(), ids[0])
@@ -101,20 +101,32 @@ func TestRedriveRefusesWithoutChangingAnything(t *testing.T) {
 	assert.True(t, l.Actions[0].Forced)
 
 	b.store = deadletter.New(deadletter.Config{Pool: b.pool, TopicNames: func(context.Context) ([]string, error) { return nil, errors.New("no broker") }})
-	_, err = b.store.Redrive(t.Context(), deadletter.Redrive{})
+	_, err = b.store.Redrive(t.Context(), deadletter.Redrive{IDs: ids})
 	require.ErrorContains(t, err, "no broker")
 }
 
-func TestADryRunCountsAndChangesNothing(t *testing.T) {
+func TestAnEstimateCountsAndChangesNothing(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.store.SetChunk(2, nil)
 	b.file(t, letter(1), letter(2), letter(3), letter(4, func(l *middleware.Letter) { l.Original.Topic = "gone" }), letter(5))
-	result, err := b.store.Redrive(t.Context(), deadletter.Redrive{DryRun: true})
+	for _, c := range []struct {
+		order deadletter.Order
+		want  int
+	}{{deadletter.Order{}, 4}, {deadletter.Order{Max: 2}, 2}} {
+		order, want := c.order, c.want
+		result, err := b.store.Estimate(t.Context(), order)
+		require.NoError(t, err)
+		assert.Equal(t, int64(5), result.Matched)
+		assert.Equal(t, want, result.Redriven)
+	}
+	result, err := b.store.Estimate(t.Context(), deadletter.Order{})
 	require.NoError(t, err)
-	assert.Equal(t, int64(5), result.Matched)
-	assert.Equal(t, 4, result.Redriven)
-	assert.Equal(t, 1, result.Refused)
+	require.Len(t, result.Outcomes, 1)
+	require.ErrorIs(t, result.Outcomes[0].Err, deadletter.ErrTopicMissing)
+	named, err := b.store.Redrive(t.Context(), deadletter.Redrive{IDs: b.ids(t), DryRun: true})
+	require.NoError(t, err)
+	assert.Equal(t, 4, named.Redriven)
 	assert.Empty(t, b.sent(t))
 	assert.Zero(t, b.wakes)
 	for _, s := range statuses(b.all(t, deadletter.Filter{})) {
@@ -122,81 +134,30 @@ func TestADryRunCountsAndChangesNothing(t *testing.T) {
 	}
 }
 
-func TestARedriveByFilterTakesTheOldestFirstAndStopsAtItsMaximum(t *testing.T) {
+func TestARedriveUnderANewID(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.store.SetChunk(2, nil)
-	for n := range 7 {
-		b.file(t, letter(n, func(l *middleware.Letter) {
-			l.Original.Value = []byte(strconv.Itoa(n))
-			if n == 1 {
-				l.Consumer = "audit"
-			}
-		}))
-	}
-	order := deadletter.Redrive{Filter: deadletter.Filter{Consumer: "billing"}, Max: 5}
-	result, err := b.store.Redrive(t.Context(), order)
-	require.NoError(t, err)
-	assert.Equal(t, int64(6), result.Matched)
-	assert.Equal(t, 5, result.Redriven)
-	result, err = b.store.Redrive(t.Context(), order)
-	require.NoError(t, err)
-	assert.Equal(t, 1, result.Redriven, "the next call goes on")
-	var values []string
-	for _, r := range b.sent(t) {
-		values = append(values, string(r.Value))
-		assert.Equal(t, "billing", header(t, r, middleware.HeaderTarget))
-	}
-	assert.Equal(t, []string{"0", "2", "3", "4", "5", "6"}, values)
-}
-
-func TestARedriveThatDiesBetweenChunksGoesOnWithTheRest(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	for n := range 7 {
-		b.file(t, letter(n, func(l *middleware.Letter) { l.Original.Value = []byte(strconv.Itoa(n)) }))
-	}
-	chunks := 0
-	b.store.SetChunk(3, func() error {
-		if chunks++; chunks == 3 {
-			return errors.New("killed")
-		}
-		return nil
-	})
-	result, err := b.store.Redrive(t.Context(), deadletter.Redrive{})
-	require.ErrorContains(t, err, "killed")
-	assert.Equal(t, 6, result.Redriven, "what is done is done")
-	assert.Len(t, b.sent(t), 6)
-	result, err = b.store.Redrive(t.Context(), deadletter.Redrive{})
+	b.file(t, letter(1, func(l *middleware.Letter) { l.Original = markRecord(t, "a"); l.EventID = "id-a" }), letter(2))
+	ids := b.ids(t)
+	_, err := b.store.Redrive(t.Context(), deadletter.Redrive{IDs: ids, Terms: deadletter.Terms{NewID: true}})
+	require.ErrorIs(t, err, deadletter.ErrNewIDNeedsForce)
+	terms := deadletter.Terms{Force: true, NewID: true, Actor: "ada"}
+	result, err := b.store.Redrive(t.Context(), deadletter.Redrive{IDs: ids, Terms: terms})
 	require.NoError(t, err)
 	assert.Equal(t, 1, result.Redriven)
-	var values []string
-	for _, r := range b.sent(t) {
-		values = append(values, string(r.Value))
-	}
-	assert.Equal(t, []string{"0", "1", "2", "3", "4", "5", "6"}, values, "each once, in order")
-}
+	require.ErrorIs(t, result.Outcomes[1].Err, deadletter.ErrNoEvent, "the other is no event")
 
-func TestRedrivesAtOnceTakeEachLetterOnce(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	other := setupOn(b)
-	for n := range 40 {
-		b.file(t, letter(n))
-	}
-	b.store.SetChunk(3, nil)
-	other.SetChunk(5, nil)
-	done := make(chan error, 1)
-	go func() {
-		_, err := other.Redrive(context.WithoutCancel(t.Context()), deadletter.Redrive{})
-		done <- err
-	}()
-	_, err := b.store.Redrive(t.Context(), deadletter.Redrive{})
-	require.NoError(t, errors.Join(err, <-done))
-	assert.Len(t, b.sent(t), 40)
-}
-
-// setupOn is another process on the same database.
-func setupOn(b *bench) *deadletter.Store {
-	return deadletter.New(deadletter.Config{Pool: b.pool, TopicNames: func(context.Context) ([]string, error) { return b.names, nil }})
+	sent := b.sent(t)
+	require.Len(t, sent, 1)
+	env, err := topics.DecodeRecord(sent[0])
+	require.NoError(t, err)
+	assert.NotEqual(t, "id-a", env.ID)
+	assert.Equal(t, "id-a", header(t, sent[0], middleware.HeaderOriginalEventID))
+	assert.JSONEq(t, `{"id":"a"}`, string(sent[0].Value))
+	l, err := b.store.Get(t.Context(), ids[0])
+	require.NoError(t, err)
+	assert.Equal(t, "id-a", l.EventID, "the letter tells of the original")
+	require.Len(t, l.Actions, 1)
+	assert.Equal(t, "event id "+env.ID+" in place of id-a", l.Actions[0].Detail)
+	assert.True(t, l.Actions[0].Forced)
 }

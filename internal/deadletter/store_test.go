@@ -2,6 +2,7 @@ package deadletter_test
 
 import (
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/millrace/millrace/internal/deadletter"
+	"github.com/millrace/millrace/internal/postgres"
 	"github.com/millrace/millrace/middleware"
 	"github.com/millrace/millrace/topics"
 )
@@ -130,9 +132,9 @@ func TestFiltersAndPages(t *testing.T) {
 	}
 	assert.Equal(t, []int64{10, 9, 8, 7, 5, 4, 3, 2, 1}, offsets)
 	_, err := b.store.List(t.Context(), deadletter.Filter{Consumer: "audit"}, page)
-	require.ErrorIs(t, err, deadletter.ErrPageToken, "of another filter")
+	require.ErrorIs(t, err, postgres.ErrPageToken, "of another filter")
 	_, err = b.store.List(t.Context(), deadletter.Filter{}, deadletter.Page{Token: "x"})
-	require.ErrorIs(t, err, deadletter.ErrPageToken)
+	require.ErrorIs(t, err, postgres.ErrPageToken)
 }
 
 func TestGroupsBringTogetherWhatFailedForTheSameReason(t *testing.T) {
@@ -185,10 +187,19 @@ func TestFigures(t *testing.T) {
 	require.NoError(t, b.store.Discard(t.Context(), b.ids(t)[0], "ada", "r"))
 	counts, err := b.store.Stats(t.Context())
 	require.NoError(t, err)
-	assert.Equal(t, map[deadletter.Status]int64{deadletter.Open: 2, deadletter.Discarded: 1, deadletter.Redriven: 0, deadletter.Resolved: 0}, counts)
+	assert.Equal(t, map[deadletter.Status]int64{deadletter.Open: 2, deadletter.Discarded: 1, deadletter.Redriven: 0, deadletter.Resolved: 0, "ARCHIVED": 0}, counts)
 	gauge := deadletter.NewGauge(b.pool, discard(), b.reg)
 	require.NoError(t, gauge.Count(t.Context()))
 	n, err := testutil.GatherAndCount(b.reg, "millrace_dead_letters")
 	require.NoError(t, err)
-	assert.Equal(t, 4, n)
+	assert.Equal(t, 5, n)
+	b.start(t, deadletter.Order{})
+	require.NoError(t, gauge.Count(t.Context()))
+	require.NoError(t, testutil.GatherAndCompare(b.reg, strings.NewReader(`
+# HELP millrace_dead_letter_redrives Redrives of many dead letters that are not over, by state, as of the last count.
+# TYPE millrace_dead_letter_redrives gauge
+millrace_dead_letter_redrives{state="PAUSED"} 0
+millrace_dead_letter_redrives{state="RUNNING"} 1
+millrace_dead_letter_redrives{state="STOPPED"} 0
+`), "millrace_dead_letter_redrives"))
 }

@@ -7,7 +7,9 @@
 // The transport (internal/kafka) makes a Delivery, puts it into a Watermill
 // message with NewMessage and emits that. Middleware and the pipeline find it
 // with FromMessage, add what they learn (Fail), and the transport reads the
-// outcome when the message is acked or nacked.
+// outcome when the message is acked or nacked. In the other direction RecordOf says
+// which record a message becomes, whether it is published to Kafka or written to
+// the outbox.
 //
 // # Ordering and delivery
 //

@@ -19,6 +19,9 @@ import (
 // otherwise.
 const BrokerListenDefault = "127.0.0.1:9092"
 
+// ClusterID is the id of the embedded broker's cluster, by which it is known.
+const ClusterID = "millrace-embedded"
+
 // BrokerConfig configures StartBroker. The zero value is a broker in memory on
 // BrokerListenDefault.
 type BrokerConfig struct {
@@ -89,7 +92,7 @@ func StartBroker(ctx context.Context, cfg BrokerConfig) (*Broker, error) {
 func (b *Broker) start(ctx context.Context, cfg BrokerConfig) error {
 	opts := []kfake.Opt{
 		kfake.NumBrokers(1),
-		kfake.ClusterID("millrace-embedded"),
+		kfake.ClusterID(ClusterID),
 		kfake.WithLogger(brokerLog{b.log}),
 	}
 	if cfg.DataDir != "" {

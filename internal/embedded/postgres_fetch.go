@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"time"
 
 	embeddedpostgres "github.com/fergusstrange/embedded-postgres"
 	"github.com/xi2/xz"
@@ -108,11 +109,17 @@ func (pg *Postgres) fetchInto(ctx context.Context, cache, dir, platform string, 
 	if err := makeOpenDir(cache); err != nil {
 		return err
 	}
+	removeAbandoned(cache, time.Now())
 	work, err := os.MkdirTemp(cache, "fetch-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(work)
+	lock, err := lockDir(work) // says to others that somebody is at it
+	if err != nil {
+		return err
+	}
+	defer func() { _ = lock.release() }()
 	step := func(name string) {
 		pg.log.InfoContext(ctx, "fetching postgres", "step", name, "version", fetchVersion, "bytes", known.bytes)
 		if pg.cfg.FetchProgress != nil {
@@ -141,6 +148,25 @@ func (pg *Postgres) fetchInto(ctx context.Context, cache, dir, platform string, 
 		return nil // another process was faster, with the same bytes
 	}
 	return err
+}
+
+// abandonedAfter is how old the directory of a fetch must be before it can be
+// taken for abandoned: its owner locks it right after making it.
+const abandonedAfter = time.Minute
+
+// removeAbandoned removes what fetches left behind whose process was killed.
+func removeAbandoned(cache string, now time.Time) {
+	dirs, _ := filepath.Glob(filepath.Join(cache, "fetch-*"))
+	for _, dir := range dirs {
+		info, err := os.Stat(dir)
+		if err != nil || now.Sub(info.ModTime()) < abandonedAfter {
+			continue
+		}
+		if lock, err := lockDir(dir); err == nil {
+			_ = os.RemoveAll(dir)
+			_ = lock.release()
+		}
+	}
 }
 
 // download lets the fetching module bring the archive to work and nothing more.

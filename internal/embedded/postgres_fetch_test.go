@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -122,4 +123,26 @@ func TestPostgresIsFetchedWhereItsVersionIsNotInstalled(t *testing.T) {
 	assert.Equal(t, fetchMajor, pg.bin.major)
 	require.NoError(t, pg.Stop(context.Background()))
 	assert.Len(t, steps, 3)
+}
+
+// A fetch whose process was killed cannot clean up; the next one does, without
+// touching a fetch that is under way.
+func TestAnAbandonedFetchIsRemoved(t *testing.T) {
+	t.Parallel()
+	cache := t.TempDir()
+	abandoned, running := filepath.Join(cache, "fetch-1"), filepath.Join(cache, "fetch-2")
+	for _, dir := range []string{abandoned, running, filepath.Join(cache, "postgresql-18")} {
+		require.NoError(t, os.Mkdir(dir, 0o700))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "archive"), nil, 0o600))
+	}
+	lock, err := lockDir(running)
+	require.NoError(t, err)
+	defer func() { _ = lock.release() }()
+
+	removeAbandoned(cache, time.Now())
+	assert.DirExists(t, abandoned, "its owner may be about to lock it")
+	removeAbandoned(cache, time.Now().Add(2*abandonedAfter))
+	assert.NoDirExists(t, abandoned)
+	assert.DirExists(t, running)
+	assert.DirExists(t, filepath.Join(cache, "postgresql-18"))
 }

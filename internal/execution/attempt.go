@@ -20,8 +20,7 @@ func (e *Execution) Start(now time.Time, worker string, attempt int, lease time.
 	}
 	e.StartedAt = now
 	e.Worker = worker
-	e.LeaseExpiresAt = now.Add(lease)
-	e.DueAt = e.LeaseExpiresAt
+	e.Renew(now, lease)
 	e.record(now, topics.ExecutionStarted{
 		ExecutionID: e.ID, Attempt: e.Attempt, Worker: worker, Executor: e.Request.Executor,
 		LeaseExpiresAt: e.LeaseExpiresAt,
@@ -40,6 +39,13 @@ func (e *Execution) CheckHolder(worker string, attempt int) error {
 		return fmt.Errorf("execution %s is %s at attempt %d: %w", e.ID, e.State, e.Attempt, ErrStaleAttempt)
 	}
 	return nil
+}
+
+// Renew moves the end of the lease to now+lease. It is no fact about the execution
+// and records none.
+func (e *Execution) Renew(now time.Time, lease time.Duration) {
+	e.LeaseExpiresAt = now.Add(lease)
+	e.DueAt = e.LeaseExpiresAt
 }
 
 // Output records a piece of output of the current attempt.

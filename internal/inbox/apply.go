@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/millrace/millrace/internal/deadletter"
 	"github.com/millrace/millrace/internal/postgres"
 	"github.com/millrace/millrace/pipeline"
 )
@@ -36,7 +37,7 @@ func (s *Store) Apply(ctx context.Context, w pipeline.Work) ([]pipeline.Verdict,
 }
 
 func applyIn(ctx context.Context, tx effectTx, w pipeline.Work) ([]pipeline.Verdict, error) {
-	verdicts, parked, err := enter(ctx, tx, w)
+	verdicts, parked, redriven, err := enter(ctx, tx, w)
 	if err != nil {
 		return nil, err
 	}
@@ -51,6 +52,19 @@ func applyIn(ctx context.Context, tx effectTx, w pipeline.Work) ([]pipeline.Verd
 			return nil, pipeline.Infrastructure(err)
 		}
 	}
+	for i, e := range w.Entries {
+		if e.With == nil || e.Letter == nil || verdicts[i] != pipeline.Fresh {
+			continue
+		}
+		if err := e.With(ctx, tx); err != nil {
+			return nil, pipeline.Infrastructure(err)
+		}
+	}
+	if len(redriven) > 0 {
+		if err := deadletter.Resolve(ctx, tx, w.Consumer, redriven); err != nil {
+			return nil, pipeline.Infrastructure(err)
+		}
+	}
 	return verdicts, nil
 }
 
@@ -62,15 +76,26 @@ FOR NO KEY UPDATE`
 
 // Below the position nothing is inserted: there may be a dead letter, whose
 // redrive must not find an inbox row, and where lanes are open it must first be known
-// what waits in them. The statement runs after lockPosition, so it sees the row that
-// is locked.
+// what waits in them (see insertSorted). The statement runs after lockPosition, so it
+// sees the row that is locked.
+//
+// New keys go to the newest generation, whose primary key decides about keys that
+// others insert at the same time. Older generations are only looked into. None of
+// their rows is still to be committed: a generation begins while nobody holds the
+// lock that this statement takes on processed_events, and it takes it before it
+// looks. OFFSET 0 has the lookup done key by key, whatever the planner thinks of
+// the sizes.
 const insertProcessed = `
-INSERT INTO processed_events (consumer, source, event_id, session)
-SELECT $4, e.source, e.event_id, e.session
+INSERT INTO processed_events (consumer, source, event_id, session, generation)
+SELECT $4, e.source, e.event_id, e.session, g.number
 FROM consumer_offsets o,
+     (SELECT max(number) AS number FROM processed_generations) AS g,
      unnest($6::bigint[], $7::text[], $8::text[], $9::text[]) WITH ORDINALITY AS e (at, source, event_id, session, n)
 WHERE o.consumer_group = $1 AND o.topic_id = $2 AND o.partition = $3 AND o.owner_epoch = $5
   AND e.at >= o.next_offset AND o.lanes = 0
+  AND NOT EXISTS (SELECT FROM processed_events p
+                  WHERE p.consumer = $4 AND p.source = e.source AND p.event_id = e.event_id AND p.session = e.session
+                    AND p.generation < g.number OFFSET 0)
 ORDER BY e.n
 ON CONFLICT DO NOTHING
 RETURNING source, event_id, session`
@@ -86,7 +111,11 @@ WHERE consumer_group = $1 AND topic_id = $2 AND partition = $3 AND owner_epoch =
 // the position, in one round trip as long as no lane is open. That the position is
 // moved before the effect is known makes no difference: both are seen by nobody
 // before the commit.
-func enter(ctx context.Context, tx pgx.Tx, w pipeline.Work) ([]pipeline.Verdict, *parked, error) {
+//
+// It also returns the dead letters whose redriven records are processed now, or
+// were processed under another offset. A record below the position tells nothing:
+// it may have ended as a letter itself. One that is parked is not processed yet.
+func enter(ctx context.Context, tx pgx.Tx, w pipeline.Work) (verdicts []pipeline.Verdict, p *parked, redriven []string, err error) {
 	group, topicID, partition := w.Partition.Group, uuid.UUID(w.Partition.TopicID), w.Partition.Partition
 	batch := &pgx.Batch{}
 	batch.Queue(lockPosition, group, topicID, partition)
@@ -102,26 +131,41 @@ func enter(ctx context.Context, tx pgx.Tx, w pipeline.Work) ([]pipeline.Verdict,
 		err = keys.readFresh(results)
 	}
 	if err = errors.Join(err, results.Close()); err != nil {
-		return nil, nil, fmt.Errorf("enter inbox: %w", err)
+		return nil, nil, nil, fmt.Errorf("enter inbox: %w", err)
 	}
-	verdicts := make([]pipeline.Verdict, len(w.Entries))
+	verdicts = make([]pipeline.Verdict, len(w.Entries))
 	for i, e := range w.Entries {
 		if e.Offset < next {
 			verdicts[i] = pipeline.Repeated
 		}
 	}
-	if lanes == 0 && sorted {
-		keys.sift(w.Entries, verdicts)
-		return verdicts, nil, nil
+	if lanes > 0 || !sorted {
+		p = &parked{}
+		if err := p.sort(ctx, tx, w, verdicts); err != nil {
+			return nil, nil, nil, fmt.Errorf("enter inbox: %w", err)
+		}
 	}
-	p := &parked{}
-	if err := p.sort(ctx, tx, w, verdicts); err != nil {
-		return nil, nil, fmt.Errorf("enter inbox: %w", err)
+	redriven = redrivenBy(w, verdicts)
+	if p == nil {
+		keys.sift(w.Entries, verdicts)
+		return verdicts, nil, redriven, nil
 	}
 	if err := insertFresh(ctx, tx, w, verdicts); err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
-	return verdicts, p, nil
+	return verdicts, p, redriven, nil
+}
+
+// redrivenBy returns the dead letters whose redriven records are among the entries
+// that are Fresh as far as the position and the lanes go.
+func redrivenBy(w pipeline.Work, verdicts []pipeline.Verdict) []string {
+	var letters []string
+	for i, e := range w.Entries {
+		if e.RedriveOf != "" && e.Letter == nil && verdicts[i] == pipeline.Fresh {
+			letters = append(letters, e.RedriveOf)
+		}
+	}
+	return letters
 }
 
 func readPosition(results pgx.BatchResults, epoch int64) (next int64, lanes int, err error) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/millrace/millrace/internal/deadletter"
 	"github.com/millrace/millrace/internal/parking"
 	"github.com/millrace/millrace/middleware"
 	"github.com/millrace/millrace/pipeline"
@@ -163,17 +164,23 @@ func (p *parked) park(ctx context.Context, tx pgx.Tx, w pipeline.Work) error {
 }
 
 // insertSorted is insertProcessed for entries of which the position has nothing more
-// to say.
+// to say. What is said there about generations holds here.
 const insertSorted = `
-INSERT INTO processed_events (consumer, source, event_id, session)
-SELECT $1, e.source, e.event_id, e.session
-FROM unnest($2::text[], $3::text[], $4::text[]) WITH ORDINALITY AS e (source, event_id, session, n)
+INSERT INTO processed_events (consumer, source, event_id, session, generation)
+SELECT $1, e.source, e.event_id, e.session, g.number
+FROM (SELECT max(number) AS number FROM processed_generations) AS g,
+     unnest($2::text[], $3::text[], $4::text[]) WITH ORDINALITY AS e (source, event_id, session, n)
+WHERE NOT EXISTS (SELECT FROM processed_events p
+                  WHERE p.consumer = $1 AND p.source = e.source AND p.event_id = e.event_id AND p.session = e.session
+                    AND p.generation < g.number OFFSET 0)
 ORDER BY e.n
 ON CONFLICT DO NOTHING
 RETURNING source, event_id, session`
 
 // applyLane settles entries that waited in a lane: up to the first letter, which
-// becomes the head of the lane. What is behind it goes on waiting.
+// becomes the head of the lane. What is behind it goes on waiting. Letters whose
+// redriven records are among what is settled are resolved. Entry.With does not
+// matter here: it belongs to the record at which the partition is stalled.
 func applyLane(ctx context.Context, tx effectTx, w pipeline.Work) ([]pipeline.Verdict, error) {
 	next, failed, letter := w.Next, int64(-1), len(w.Entries)
 	for i, e := range w.Entries {
@@ -197,6 +204,7 @@ func applyLane(ctx context.Context, tx effectTx, w pipeline.Work) ([]pipeline.Ve
 	if letter < len(w.Entries) && verdicts[letter] == pipeline.Repeated {
 		return nil, fmt.Errorf("lane %d: offset %d has left it: %w", w.Lane, failed, pipeline.ErrFenced)
 	}
+	redriven := redrivenBy(w, verdicts)
 	if err := insertFresh(ctx, tx, w, verdicts); err != nil {
 		return nil, err
 	}
@@ -206,6 +214,9 @@ func applyLane(ctx context.Context, tx effectTx, w pipeline.Work) ([]pipeline.Ve
 	err = fileLetters(ctx, tx, w, verdicts)
 	if err == nil {
 		err = parking.Settle(ctx, tx, w.Lane, there, next, failed)
+	}
+	if err == nil && len(redriven) > 0 {
+		err = deadletter.Resolve(ctx, tx, w.Consumer, redriven)
 	}
 	if err != nil {
 		return nil, pipeline.Infrastructure(err)

@@ -55,7 +55,7 @@ func TestLanesEndToEnd(t *testing.T) {
 		require.NoError(t, err)
 		for _, l := range list.Letters {
 			c.cure(fmt.Sprintf("%s%s", l.Record.Key, l.EventID[len("id-x"):]))
-			result, err := c.letters.Redrive(t.Context(), deadletter.Redrive{IDs: []string{l.ID.String()}, Actor: "ada"})
+			result, err := c.letters.Redrive(t.Context(), deadletter.Redrive{IDs: []string{l.ID.String()}, Terms: deadletter.Terms{Actor: "ada"}})
 			require.NoError(t, err)
 			redriven += result.Redriven
 		}

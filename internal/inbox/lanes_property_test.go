@@ -211,7 +211,7 @@ func (w *world) operate(curable bool) bool {
 	if curable {
 		w.cure(id)
 	}
-	result, err := w.letters.Redrive(context.Background(), deadletter.Redrive{IDs: []string{l.ID.String()}, Force: true, Actor: "ada"})
+	result, err := w.letters.Redrive(context.Background(), deadletter.Redrive{IDs: []string{l.ID.String()}, Terms: deadletter.Terms{Force: true, Actor: "ada"}})
 	require.NoError(w.rt, err)
 	require.Equal(w.rt, 1, result.Redriven)
 	return true

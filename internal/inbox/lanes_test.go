@@ -124,7 +124,7 @@ func (c *clinic) open(t testing.TB, key string) string {
 
 func (c *clinic) redrive(t testing.TB, key string) {
 	t.Helper()
-	result, err := c.letters.Redrive(t.Context(), deadletter.Redrive{IDs: []string{c.open(t, key)}, Actor: "ada"})
+	result, err := c.letters.Redrive(t.Context(), deadletter.Redrive{IDs: []string{c.open(t, key)}, Terms: deadletter.Terms{Actor: "ada"}})
 	require.NoError(t, err)
 	require.Equal(t, 1, result.Redriven, "%v", result.Outcomes)
 }

@@ -3,10 +3,21 @@ package inbox
 import (
 	"context"
 
+	"github.com/jackc/pgx/v5"
+
+	"github.com/millrace/millrace/internal/crash"
 	"github.com/millrace/millrace/internal/deadletter"
+	"github.com/millrace/millrace/internal/postgres"
 	"github.com/millrace/millrace/middleware"
 	"github.com/millrace/millrace/pipeline"
 )
+
+// Resolve implements pipeline.Resolver.
+func (s *Store) Resolve(ctx context.Context, consumer string, letters []string) error {
+	return postgres.InTx(ctx, s.db, func(ctx context.Context, tx pgx.Tx) error {
+		return deadletter.Resolve(ctx, tx, consumer, letters)
+	})
+}
 
 // fileLetters writes the letters that are fresh, and an outbox row for each.
 func fileLetters(ctx context.Context, tx effectTx, w pipeline.Work, verdicts []pipeline.Verdict) error {
@@ -23,5 +34,7 @@ func fileLetters(ctx context.Context, tx effectTx, w pipeline.Work, verdicts []p
 		return err
 	}
 	*tx.appended = true
-	return publishLetters(ctx, tx, w, letters)
+	err := publishLetters(ctx, tx, w, letters)
+	crash.At("consumer.letters_filed")
+	return err
 }

@@ -105,6 +105,7 @@ func insertMarks(ctx context.Context, tx pipeline.Tx, batch []mark) error {
 type owner struct {
 	t         testing.TB
 	processor *pipeline.Processor
+	partition int32
 	epoch     int64
 	start     int64
 }
@@ -117,6 +118,11 @@ var topicID = [16]byte{0xab, 15: 1}
 
 func (b *testBundle) own(t testing.TB, c pipeline.Consumer) *owner {
 	t.Helper()
+	return b.ownPartition(t, c, 3)
+}
+
+func (b *testBundle) ownPartition(t testing.TB, c pipeline.Consumer, partition int32) *owner {
+	t.Helper()
 	if c.Name == "" {
 		c.Name, c.Topic = "marker", "marks"
 	}
@@ -128,8 +134,8 @@ func (b *testBundle) own(t testing.TB, c pipeline.Consumer) *owner {
 		Rand: func() float64 { return 0 },
 	})
 	require.NoError(t, err)
-	o := &owner{t: t, processor: p}
-	o.start, o.epoch, err = p.Assigned(t.Context(), "marks", topicID, 3, -1)
+	o := &owner{t: t, processor: p, partition: partition}
+	o.start, o.epoch, err = p.Assigned(t.Context(), "marks", topicID, partition, -1)
 	require.NoError(t, err)
 	return o
 }
@@ -137,10 +143,10 @@ func (b *testBundle) own(t testing.TB, c pipeline.Consumer) *owner {
 // feed delivers records that lie from the given offset on.
 func (o *owner) feed(ctx context.Context, from int64, records ...topics.Record) ([]middleware.Outcome, error) {
 	d := &delivery.Delivery{
-		Group: o.processor.Consumer().Name, Topic: "marks", TopicID: topicID, Partition: 3, Epoch: o.epoch, Try: 1,
+		Group: o.processor.Consumer().Name, Topic: "marks", TopicID: topicID, Partition: o.partition, Epoch: o.epoch, Try: 1,
 	}
 	for i, r := range records {
-		r.Topic, r.TopicID, r.Partition, r.Offset = "marks", topicID, 3, from+int64(i)
+		r.Topic, r.TopicID, r.Partition, r.Offset = "marks", topicID, o.partition, from+int64(i)
 		d.Records = append(d.Records, r)
 	}
 	return o.processor.Process(ctx, d)

@@ -64,7 +64,7 @@ const takePartition = `
 INSERT INTO consumer_offsets AS o (consumer_group, topic_id, topic, partition, owner_epoch)
 VALUES ($1, $2, $3, $4, 1)
 ON CONFLICT (consumer_group, topic_id, partition)
-DO UPDATE SET owner_epoch = o.owner_epoch + 1, topic = excluded.topic, updated_at = now()
+DO UPDATE SET owner_epoch = o.owner_epoch + 1, sought = false, topic = excluded.topic, updated_at = now()
 RETURNING next_offset, owner_epoch`
 
 // Take makes the caller the owner of p. It waits for a transaction of the former
@@ -93,23 +93,25 @@ func (s *Store) Take(ctx context.Context, p pipeline.Partition) (pipeline.Positi
 }
 
 const seekPartition = `
-INSERT INTO consumer_offsets AS o (consumer_group, topic_id, topic, partition, next_offset, owner_epoch)
-VALUES ($1, $2, $3, $4, $5, 1)
+INSERT INTO consumer_offsets AS o (consumer_group, topic_id, topic, partition, next_offset, owner_epoch, sought)
+VALUES ($1, $2, $3, $4, $5, 1, true)
 ON CONFLICT (consumer_group, topic_id, partition)
-DO UPDATE SET next_offset = excluded.next_offset, owner_epoch = o.owner_epoch + 1, topic = excluded.topic, updated_at = now()`
+DO UPDATE SET next_offset = excluded.next_offset, owner_epoch = o.owner_epoch + 1, sought = true, topic = excluded.topic, updated_at = now()`
 
 // Seek sets the position of a partition to next (pipeline.NoOffset: where a new
 // consumer starts) and fences its owner, which notices with its next effect. It
 // is the only thing that moves a position backwards.
 func (s *Store) Seek(ctx context.Context, p pipeline.Partition, next int64) error {
+	return postgres.InTx(ctx, s.db, func(ctx context.Context, tx pgx.Tx) error { return SeekIn(ctx, tx, p, next) })
+}
+
+// SeekIn is Store.Seek in the caller's transaction. It waits for a transaction of
+// the owner that is under way.
+func SeekIn(ctx context.Context, tx pgx.Tx, p pipeline.Partition, next int64) error {
 	if next < pipeline.NoOffset {
 		return fmt.Errorf("seek %s/%d: offset %d is negative", p.Topic, p.Partition, next)
 	}
-	err := postgres.InTx(ctx, s.db, func(ctx context.Context, tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, seekPartition, p.Group, uuid.UUID(p.TopicID), p.Topic, p.Partition, next)
-		return err
-	})
-	if err != nil {
+	if _, err := tx.Exec(ctx, seekPartition, p.Group, uuid.UUID(p.TopicID), p.Topic, p.Partition, next); err != nil {
 		return fmt.Errorf("seek %s/%d: %w", p.Topic, p.Partition, err)
 	}
 	return nil

@@ -3,7 +3,9 @@ package inbox_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
@@ -296,4 +298,123 @@ func TestPositionThatTheDatabaseLostIsReadAgain(t *testing.T) {
 	start, _, err := o.processor.Assigned(t.Context(), "marks", topicID, 3, 500)
 	require.NoError(t, err)
 	assert.EqualValues(t, 0, start, "kafka's position is not believed when the database has none")
+}
+
+// Somebody has set the group's offset in Kafka, or removed it: the position in the
+// database counts, and the status says so.
+func TestResetInKafkaIsNoticed(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	o := b.own(t, pipeline.Consumer{Handle: pipeline.OnTx(insertMark)})
+	_, err := o.feed(t.Context(), 49_999, markRecord(t, "a"))
+	require.NoError(t, err)
+	for committed, notice := range map[int64]string{
+		50_000: "", 49_000: "", 50_900: "",
+		0:      "the group's offset in kafka was 0 although it has read up to 50000: it was reset",
+		90_000: "the group's offset in kafka was 90000 although it has read up to 50000: it was reset",
+		-1:     "the group had no offset in kafka although it has read up to 50000: it was deleted or has expired",
+	} {
+		start, _, err := o.processor.Assigned(t.Context(), "marks", topicID, 3, committed)
+		require.NoError(t, err)
+		assert.EqualValues(t, 50_000, start)
+		assert.Equal(t, notice, o.processor.Status().Notices[3])
+	}
+	o.processor.Released(3)
+	assert.Empty(t, o.processor.Status().Notices)
+}
+
+// An order to dead-letter is filed in one transaction with the letter and the
+// position, or comes to nothing.
+func TestOrderedDeadLetter(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	_, err := b.pool.Exec(t.Context(), `CREATE TABLE orders (n int CHECK (n > 0))`)
+	require.NoError(t, err)
+	refuse := true
+	o := b.own(t, pipeline.Consumer{
+		Delivery: pipeline.Delivery{OnExhausted: pipeline.Block, MaxAttempts: 1},
+		Handle: pipeline.OnBatchTx(func(ctx context.Context, tx pipeline.Tx, batch []mark) error {
+			for _, m := range batch {
+				if m.ID == "b" && refuse {
+					return errors.New("no")
+				}
+			}
+			return insertMarks(ctx, tx, batch)
+		}),
+	})
+	done := make(chan error, 1)
+	order := func(offset int64, n int, until time.Time) pipeline.DeadLetterOrder {
+		return pipeline.DeadLetterOrder{
+			Partition: 3, Offset: offset, Actor: "ada", Reason: "known", Until: until, Done: func(err error) { done <- err },
+			InTx: func(ctx context.Context, tx pipeline.StoreTx) error {
+				_, err := tx.Exec(ctx, `INSERT INTO orders VALUES ($1)`, n)
+				if err != nil {
+					return fmt.Errorf("%w: %w", pipeline.ErrOrderLapsed, err)
+				}
+				return nil
+			},
+		}
+	}
+	later := time.Now().Add(time.Hour)
+	feed := func() ([]middleware.Outcome, error) {
+		return o.feed(t.Context(), 5, markRecord(t, "a"), markRecord(t, "b"), markRecord(t, "c"))
+	}
+	require.ErrorIs(t, o.processor.OrderDeadLetter(order(6, 1, later)), pipeline.ErrNotBlocked, "it is not stalled")
+	_, err = feed()
+	require.Error(t, err)
+	require.EqualValues(t, 6, o.processor.Status().Stalls[0].Offset)
+	require.ErrorIs(t, o.processor.OrderDeadLetter(order(5, 1, later)), pipeline.ErrNotBlocked)
+
+	// One that lapsed, and one that is refused in the transaction.
+	require.NoError(t, o.processor.OrderDeadLetter(order(6, 1, time.Now())))
+	_, err = feed()
+	require.Error(t, err)
+	require.ErrorIs(t, <-done, pipeline.ErrOrderLapsed)
+	require.NoError(t, o.processor.OrderDeadLetter(order(6, -1, later)))
+	_, err = feed()
+	require.Error(t, err)
+	require.ErrorIs(t, <-done, pipeline.ErrOrderLapsed)
+	assert.Empty(t, b.strings(t, `SELECT reason FROM dead_letters`))
+	// One whose partition goes to another process. (The transaction was that of the
+	// whole batch, so the next try finds out again which record is to blame.)
+	_, err = feed()
+	require.Error(t, err)
+	require.NoError(t, o.processor.OrderDeadLetter(order(6, 1, later)))
+	o.processor.Released(3)
+	require.ErrorIs(t, <-done, pipeline.ErrOrderLapsed)
+	// One that comes too late.
+	_, err = feed()
+	require.Error(t, err)
+	require.NoError(t, o.processor.OrderDeadLetter(order(6, 1, later)))
+	_, err = o.feed(t.Context(), 9, markRecord(t, "z"))
+	require.NoError(t, err)
+	require.ErrorIs(t, <-done, pipeline.ErrNotBlocked)
+	assert.Empty(t, b.strings(t, `SELECT n::text FROM orders`))
+}
+
+func TestOrderedDeadLetterIsOneCommit(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	o := b.own(t, pipeline.Consumer{
+		Delivery: pipeline.Delivery{OnExhausted: pipeline.Block, MaxAttempts: 1},
+		Handle:   pipeline.OnTx(func(context.Context, pipeline.Tx, mark) error { return errors.New("no") }),
+	})
+	_, err := o.feed(t.Context(), 5, markRecord(t, "a"))
+	require.Error(t, err)
+	done := make(chan error, 1)
+	require.NoError(t, o.processor.OrderDeadLetter(pipeline.DeadLetterOrder{
+		Partition: 3, Offset: 5, Actor: "ada", Reason: "known", Until: time.Now().Add(time.Hour), Done: func(err error) { done <- err },
+		InTx: func(ctx context.Context, tx pipeline.StoreTx) error {
+			var letters, next int64
+			err := tx.QueryRow(ctx, `SELECT (SELECT count(*) FROM dead_letters), (SELECT next_offset FROM consumer_offsets)`).Scan(&letters, &next)
+			assert.EqualValues(t, 1, letters)
+			assert.EqualValues(t, 6, next)
+			return err
+		},
+	}))
+	outcomes, err := o.feed(t.Context(), 5, markRecord(t, "a"))
+	require.NoError(t, err)
+	assert.Equal(t, []middleware.Outcome{middleware.DeadLettered}, outcomes)
+	require.NoError(t, <-done)
+	assert.Equal(t, []string{"handler dead-lettered by ada: known (before: no)"}, b.strings(t, `SELECT class || ' ' || reason FROM dead_letters`))
 }

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -126,6 +128,15 @@ func (a *Admin) Version(ctx context.Context) (string, error) {
 		seen[v.VersionGuess()] = true
 	}
 	return strings.Join(slices.Sorted(maps.Keys(seen)), "\n"), nil
+}
+
+// ClusterID returns the name that the cluster gives itself.
+func (a *Admin) ClusterID(ctx context.Context) (string, error) {
+	meta, err := a.admin.BrokerMetadata(ctx)
+	if err != nil {
+		return "", fmt.Errorf("ask for the cluster's id: %w", err)
+	}
+	return meta.Cluster, nil
 }
 
 // EnsureTopics creates the topics that do not exist and compares those that do.
@@ -288,6 +299,35 @@ func (a *Admin) ListTopics(ctx context.Context, names ...string) ([]Topic, error
 	return list, nil
 }
 
+// Retention returns how long topics keep their records by time, by name; negative:
+// for ever. It leaves out topics that the broker does not tell about.
+func (a *Admin) Retention(ctx context.Context, names ...string) (map[string]time.Duration, error) {
+	described, err := a.admin.DescribeTopicConfigs(ctx, names...)
+	if err != nil {
+		return nil, fmt.Errorf("describe topics: %w", err)
+	}
+	keeps := make(map[string]time.Duration, len(described))
+	for _, topic := range described {
+		for _, c := range topic.Configs {
+			if c.Key != "retention.ms" {
+				continue
+			}
+			if ms, err := strconv.ParseInt(c.MaybeValue(), 10, 64); err == nil {
+				keeps[topic.Name] = milliseconds(ms)
+			}
+		}
+	}
+	return keeps, nil
+}
+
+// milliseconds is a duration of so many, or the longest there is.
+func milliseconds(ms int64) time.Duration {
+	if ms > math.MaxInt64/int64(time.Millisecond) {
+		return math.MaxInt64
+	}
+	return time.Duration(ms) * time.Millisecond
+}
+
 // EndOffsets returns, per partition, the offset behind the last record.
 func (a *Admin) EndOffsets(ctx context.Context, names ...string) (Offsets, error) {
 	return listed(a.admin.ListEndOffsets(ctx, names...))
@@ -296,31 +336,4 @@ func (a *Admin) EndOffsets(ctx context.Context, names ...string) (Offsets, error
 // StartOffsets returns, per partition, the offset of the first record.
 func (a *Admin) StartOffsets(ctx context.Context, names ...string) (Offsets, error) {
 	return listed(a.admin.ListStartOffsets(ctx, names...))
-}
-
-// Lag returns how far group is behind in every partition for which it has
-// members or offsets, by topic and partition; nothing if there is no such group.
-func (a *Admin) Lag(ctx context.Context, group string) ([]PartitionLag, error) {
-	lags, err := a.admin.Lag(ctx, group)
-	if err != nil {
-		return nil, fmt.Errorf("lag of group %s: %w", group, err)
-	}
-	described, ok := lags[group]
-	if !ok {
-		return nil, nil
-	}
-	if err := described.Error(); errors.Is(err, kerr.GroupIDNotFound) {
-		return nil, nil
-	} else if err != nil {
-		return nil, fmt.Errorf("lag of group %s: %w", group, err)
-	}
-	var list []PartitionLag
-	for _, l := range described.Lag.Sorted() {
-		entry := PartitionLag{Topic: l.Topic, Partition: l.Partition, Committed: l.Commit.At, End: l.End.Offset, Lag: l.Lag, Err: l.Err}
-		if l.Member != nil {
-			entry.Member = l.Member.ClientID
-		}
-		list = append(list, entry)
-	}
-	return list, nil
 }

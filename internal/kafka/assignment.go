@@ -67,7 +67,9 @@ func (s *Subscriber) assign(ctx context.Context, at partition, topicID [16]byte,
 		w.assigned(offset.EpochOffset().Offset, epoch)
 		// "Latest" is decided once: without a commit the next owner would
 		// decide anew and skip what was published meanwhile.
-		w.progressed = committed < 0 && s.sc.StartFrom == StartLatest && w.acked >= 0
+		// And where the truth lies elsewhere, the group's offset follows it at once, so
+		// that lag tools do not go by one that somebody else has set.
+		w.progressed = w.acked >= 0 && (start >= 0 && start != committed || committed < 0 && s.sc.StartFrom == StartLatest)
 	default:
 		// The client can be moved later on only if it now takes the partition
 		// up at once: at an exact offset, with no leader epoch to validate. It
@@ -98,6 +100,9 @@ func (s *Subscriber) adopt(w *worker) bool {
 	}
 	w.bind(sub)
 	s.workers[w.at] = w
+	if s.holding != nil {
+		w.pause(pausedHeld)
+	}
 	s.mu.Unlock()
 	if old != nil {
 		old.abandon(errLost)

@@ -9,6 +9,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/millrace/millrace/internal/crash"
 )
 
 // committer commits acked offsets to the group: a little while after an ack, and
@@ -120,6 +122,7 @@ func (c *committer) now(ctx context.Context, workers []*worker) error {
 	var err error
 	c.s.client.CommitOffsetsSync(ctx, offsets, func(_ *kgo.Client, req *kmsg.OffsetCommitRequest, resp *kmsg.OffsetCommitResponse, commitErr error) {
 		if err = commitErr; err == nil {
+			crash.At("transport.committed")
 			err = settleCommit(req, resp, owners)
 		}
 	})

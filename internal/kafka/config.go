@@ -50,6 +50,10 @@ type Config struct {
 	// also bounds how long a partition that resumes can wait behind a fetch
 	// that does not ask for it. Defaults to 250 milliseconds.
 	FetchMaxWait time.Duration `koanf:"fetch_max_wait"`
+	// MetadataMaxAge is how old what a client knows of topics may get, and so how soon
+	// it learns that a topic has grown: its records in new partitions wait until then.
+	// Defaults to 30 seconds.
+	MetadataMaxAge time.Duration `koanf:"metadata_max_age"`
 	// Logger receives what the client has to say. Defaults to slog.Default().
 	Logger *slog.Logger `koanf:"-"`
 }
@@ -93,6 +97,7 @@ func (c Config) WithDefaults() Config {
 	c.HeartbeatInterval = cmp.Or(c.HeartbeatInterval, time.Second)
 	c.RebalanceTimeout = cmp.Or(c.RebalanceTimeout, time.Minute)
 	c.FetchMaxWait = cmp.Or(c.FetchMaxWait, 250*time.Millisecond)
+	c.MetadataMaxAge = cmp.Or(c.MetadataMaxAge, 30*time.Second)
 	c.Logger = cmp.Or(c.Logger, slog.Default())
 	return c
 }
@@ -116,7 +121,7 @@ func (c Config) Validate() error {
 	for path, d := range map[string]time.Duration{
 		"kafka.dial_timeout": c.DialTimeout, "kafka.session_timeout": c.SessionTimeout,
 		"kafka.heartbeat_interval": c.HeartbeatInterval, "kafka.rebalance_timeout": c.RebalanceTimeout,
-		"kafka.fetch_max_wait": c.FetchMaxWait,
+		"kafka.fetch_max_wait": c.FetchMaxWait, "kafka.metadata_max_age": c.MetadataMaxAge,
 	} {
 		if d < 0 {
 			fault("%s: %s is negative", path, d)

@@ -2,18 +2,9 @@ package kafka_test
 
 import (
 	"bytes"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
 	"log/slog"
-	"math/big"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -28,6 +19,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/millrace/millrace/internal/kafka"
+	"github.com/millrace/millrace/internal/kafka/kafkatest"
 	"github.com/millrace/millrace/internal/secret"
 	"github.com/millrace/millrace/topics"
 )
@@ -101,55 +93,6 @@ func TestMissingFilesAreNamed(t *testing.T) {
 	}
 }
 
-// authority is a certificate authority with a server's and a client's
-// certificate for 127.0.0.1, in files.
-type authority struct {
-	pool                      *x509.CertPool
-	ca, clientCert, clientKey string
-	server                    tls.Certificate
-}
-
-func newAuthority(t *testing.T) authority {
-	t.Helper()
-	dir := t.TempDir()
-	write := func(name, kind string, der []byte) string {
-		path := filepath.Join(dir, name)
-		require.NoError(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
-		return path
-	}
-	issue := func(serial int64, parent *x509.Certificate, signer *ecdsa.PrivateKey) (*x509.Certificate, *ecdsa.PrivateKey) {
-		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-		require.NoError(t, err)
-		cert := &x509.Certificate{
-			SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: fmt.Sprint("cert ", serial)},
-			NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-			IsCA: parent == nil, BasicConstraintsValid: true,
-			KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-			ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-		}
-		if parent == nil {
-			parent, signer = cert, key
-		}
-		der, err := x509.CreateCertificate(rand.Reader, cert, parent, &key.PublicKey, signer)
-		require.NoError(t, err)
-		cert, err = x509.ParseCertificate(der)
-		require.NoError(t, err)
-		return cert, key
-	}
-	root, rootKey := issue(1, nil, nil)
-	server, serverKey := issue(2, root, rootKey)
-	client, clientKey := issue(3, root, rootKey)
-	clientDER, err := x509.MarshalECPrivateKey(clientKey)
-	require.NoError(t, err)
-	pool := x509.NewCertPool()
-	pool.AddCert(root)
-	return authority{
-		pool: pool, ca: write("ca.pem", "CERTIFICATE", root.Raw),
-		clientCert: write("client.pem", "CERTIFICATE", client.Raw), clientKey: write("client.key", "EC PRIVATE KEY", clientDER),
-		server: tls.Certificate{Certificate: [][]byte{server.Raw}, PrivateKey: serverKey},
-	}
-}
-
 // requireEverything proves that every kind of client gets through with cfg.
 func requireEverything(t *testing.T, f *fake) {
 	t.Helper()
@@ -168,9 +111,8 @@ func requireEverything(t *testing.T, f *fake) {
 
 func TestTLSAndSASLForEveryClient(t *testing.T) {
 	t.Parallel()
-	ca := newAuthority(t)
-	mutual := &tls.Config{Certificates: []tls.Certificate{ca.server}, ClientCAs: ca.pool, ClientAuth: tls.RequireAndVerifyClientCert}
-	trusted := kafka.TLSConfig{Enabled: true, CAFile: ca.ca, CertFile: ca.clientCert, KeyFile: ca.clientKey}
+	ca := kafkatest.NewAuthority(t)
+	mutual, trusted := ca.Server, ca.Client
 	for _, mechanism := range []string{kafka.MechanismPlain, kafka.MechanismScramSHA256, kafka.MechanismScramSHA512} {
 		t.Run(mechanism, func(t *testing.T) {
 			t.Parallel()
@@ -193,7 +135,7 @@ func TestTLSAndSASLForEveryClient(t *testing.T) {
 		f.cfg.TLS = trusted
 		require.NoError(t, ping(t, f.cfg))
 		for name, change := range map[string]func(*kafka.TLSConfig){
-			"no trust":       func(c *kafka.TLSConfig) { c.CAFile = newAuthority(t).ca },
+			"no trust":       func(c *kafka.TLSConfig) { c.CAFile = kafkatest.NewAuthority(t).Client.CAFile },
 			"another name":   func(c *kafka.TLSConfig) { c.ServerName = "broker.example" },
 			"no certificate": func(c *kafka.TLSConfig) { c.CertFile, c.KeyFile = "", "" },
 			"in the clear":   func(c *kafka.TLSConfig) { *c = kafka.TLSConfig{} },
@@ -264,6 +206,9 @@ func TestAdminEnsuresTopicsWithoutChangingThem(t *testing.T) {
 		{Name: "new", Outcome: kafka.TopicDiffers, Differences: []string{"retention.ms: 1000, not 2000"}},
 		{Name: "three", Outcome: kafka.TopicDiffers, Differences: []string{"partitions: 3, not 2"}},
 	}, reports)
+	keeps, err := admin.Retention(t.Context(), "new", "nowhere")
+	require.NoError(t, err)
+	require.Equal(t, map[string]time.Duration{"new": time.Second}, keeps)
 	list, err := admin.ListTopics(t.Context(), "new", "three")
 	require.NoError(t, err)
 	require.Equal(t, []int{2, 3}, []int{list[0].Partitions, list[1].Partitions})

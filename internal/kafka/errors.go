@@ -59,8 +59,10 @@ func IsRejected(err error) bool {
 	}
 	for _, rejection := range []error{
 		// The topic does not exist: reported after several metadata requests
-		// said so. Waiting does not create it, we never auto-create.
-		kerr.UnknownTopicOrPartition, kerr.UnknownTopicID, kerr.InvalidTopicException,
+		// said so. Waiting does not create it, we never auto-create. A topic that is
+		// known under another id, UNKNOWN_TOPIC_ID, is not among these: it was made
+		// anew, and the next call writes to that.
+		kerr.UnknownTopicOrPartition, kerr.InvalidTopicException,
 		// The account may not write there. CLUSTER_AUTHORIZATION_FAILED is not
 		// among these: it condemns the account and not the record.
 		kerr.TopicAuthorizationFailed, kerr.PolicyViolation,
@@ -70,6 +72,12 @@ func IsRejected(err error) bool {
 		}
 	}
 	return false
+}
+
+// IsTooLarge reports whether err, as returned for a record by PublishRecords, means
+// that the record is larger than its topic or the producer allows.
+func IsTooLarge(err error) bool {
+	return errors.Is(err, kerr.MessageTooLarge) || errors.Is(err, kerr.RecordListTooLarge)
 }
 
 // isRecordFault reports whether err blames the content of a record. A broker

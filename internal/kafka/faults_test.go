@@ -11,8 +11,10 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/millrace/millrace/internal/delivery"
@@ -339,6 +341,53 @@ func TestReplacedTopicStops(t *testing.T) {
 	st := await(t, sub, 0, kafka.StateStopped)
 	require.ErrorIs(t, st.Cause, kafka.ErrTopicReplaced)
 	require.ErrorIs(t, sub.Seek(t.Context(), "one", 0, 0), kafka.ErrTopicReplaced)
+}
+
+func TestPartitionsThatATopicGetsAreConsumed(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	f.cfg.MetadataMaxAge = 50 * time.Millisecond
+	sub, ch := f.subscribe("one", nil)
+	await(t, sub, 0, kafka.StateRunning)
+	client, err := kgo.NewClient(kgo.SeedBrokers(f.cfg.Brokers...), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	require.NoError(t, err)
+	defer client.Close()
+	_, err = kadm.NewClient(client).UpdatePartitions(t.Context(), 2, "one")
+	require.NoError(t, err)
+	require.NoError(t, client.ProduceSync(t.Context(), &kgo.Record{Topic: "one", Partition: 1, Value: []byte("new")}).FirstErr())
+	await(t, sub, 1, kafka.StateRunning)
+	msg := receive(t, ch)
+	assert.Equal(t, "new", string(msg.Payload))
+	msg.Ack()
+}
+
+// A topic that was made anew takes records again, from a client that knew the former
+// one as well, and nobody is told that a record was at fault.
+func TestPublishToATopicThatWasReplaced(t *testing.T) {
+	t.Parallel()
+	for name, records := range map[string]int{"shared client": 1, "lane": 40} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFake(t)
+			f.cfg.MetadataMaxAge = 50 * time.Millisecond
+			pub := f.publisher(kafka.PublisherConfig{Lanes: 1})
+			recs := make([]topics.Record, records)
+			for i := range recs {
+				recs[i] = topics.Record{Topic: "one", Key: []byte("k"), Value: []byte("v")}
+			}
+			require.Nil(t, pub.PublishRecords(t.Context(), recs))
+			require.NoError(t, f.DeleteTopic("one"))
+			require.NoError(t, f.CreateTopic("one", 1, nil))
+			require.Eventually(t, func() bool {
+				errs := pub.PublishRecords(t.Context(), recs)
+				for _, err := range errs {
+					assert.False(t, kafka.IsRejected(err), "%v", err)
+				}
+				return errs == nil
+			}, patience, tick)
+			f.read("one", records)
+		})
+	}
 }
 
 func TestLatestIsDecidedOnce(t *testing.T) {

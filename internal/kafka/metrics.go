@@ -72,37 +72,43 @@ func (m *publisherMetrics) observe(recs []topics.Record, errs []error, took time
 // subscriberMetrics turn the status of a subscriber's partitions, as it is at
 // the moment of a scrape, into metrics.
 type subscriberMetrics struct {
-	s                                    *Subscriber
+	clock                                Clock
+	status                               func() []PartitionStatus
 	records, nacks                       *prometheus.Desc
 	lag, stalled, stalledSeconds, buffer *prometheus.Desc
+	paused                               *prometheus.Desc
 }
 
-func newSubscriberMetrics(s *Subscriber) *subscriberMetrics {
+// NewSubscriberMetrics returns the metrics of a member of group whose partitions
+// are as status says.
+func NewSubscriberMetrics(group string, clock Clock, status func() []PartitionStatus) prometheus.Collector {
 	desc := func(name, help string) *prometheus.Desc {
-		return prometheus.NewDesc("millrace_"+name, help, []string{"topic", "partition"}, prometheus.Labels{"group": s.sc.Group})
+		return prometheus.NewDesc("millrace_"+name, help, []string{"topic", "partition"}, prometheus.Labels{"group": group})
 	}
 	return &subscriberMetrics{
-		s:              s,
+		clock:          clock,
+		status:         status,
 		records:        desc("kafka_acked_records_total", "Records acked since the partition was assigned."),
 		nacks:          desc("kafka_nacked_deliveries_total", "Deliveries nacked since the partition was assigned."),
 		lag:            desc("consumer_lag", "Records between the last acked one and the end of the partition, as of the last fetch."),
 		stalled:        desc("partition_stalled", "1 while the partition is stalled or stopped."),
 		stalledSeconds: desc("partition_stalled_seconds", "For how long the partition has been stalled or stopped."),
+		paused:         desc("partition_paused", "1 while the partition is paused because somebody asked for it."),
 		buffer:         desc("kafka_prefetched_records", "Records fetched and not yet handed out."),
 	}
 }
 
 // Describe implements prometheus.Collector.
 func (m *subscriberMetrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{m.records, m.nacks, m.lag, m.stalled, m.stalledSeconds, m.buffer} {
+	for _, d := range []*prometheus.Desc{m.records, m.nacks, m.lag, m.stalled, m.stalledSeconds, m.buffer, m.paused} {
 		ch <- d
 	}
 }
 
 // Collect implements prometheus.Collector.
 func (m *subscriberMetrics) Collect(ch chan<- prometheus.Metric) {
-	now := m.s.sc.Clock.Now()
-	for _, st := range m.s.Status() {
+	now := m.clock.Now()
+	for _, st := range m.status() {
 		labels := []string{st.Topic, strconv.Itoa(int(st.Partition))}
 		gauge := func(d *prometheus.Desc, v float64) {
 			ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
@@ -117,5 +123,10 @@ func (m *subscriberMetrics) Collect(ch chan<- prometheus.Metric) {
 		}
 		gauge(m.stalled, stalled)
 		gauge(m.stalledSeconds, seconds)
+		paused := 0.0
+		if st.Paused {
+			paused = 1
+		}
+		gauge(m.paused, paused)
 	}
 }

@@ -33,7 +33,8 @@ func (c Config) Options() ([]kgo.Opt, error) {
 		kgo.WithLogger(clientLogger{c.Logger}),
 		// A moved leader or a topic that has just been created is found again
 		// in half a second rather than five.
-		kgo.MetadataMinAge(500 * time.Millisecond),
+		kgo.MetadataMinAge(min(500*time.Millisecond, c.MetadataMaxAge)),
+		kgo.MetadataMaxAge(c.MetadataMaxAge),
 		kgo.DisableClientMetrics(),
 	}
 	if c.TLS.Enabled {

@@ -2,7 +2,10 @@ package kafka
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -117,7 +120,11 @@ func (c *publishCall) send(on *lane, todo []int) []error {
 		recs[n] = toClient(c.recs[i])
 	}
 	if on != nil {
-		return on.send(c.ctx, recs)
+		errs := on.send(c.ctx, recs)
+		if !on.closed {
+			forgetReplaced(on.client, recs, errs)
+		}
+		return errs
 	}
 	// A cancelled record takes all records behind it along, other callers' too.
 	// So the caller's context ends the waiting here and not the record.
@@ -135,9 +142,26 @@ func (c *publishCall) send(on *lane, todo []int) []error {
 	go func() { pending.Wait(); cancel(); close(done) }()
 	select {
 	case <-done:
+		forgetReplaced(c.p.shared, recs, errs)
 		return errs
 	case <-c.caller.Done():
 		return repeat(fmt.Errorf("outcome unknown: %w", c.caller.Err()), len(todo))
+	}
+}
+
+// forgetReplaced makes the client forget topics that were deleted and created again:
+// it refuses for ever to write to another topic than the one it knew by that name.
+// To a publisher they are the same; readers, whose offsets mean nothing in the new
+// one, stop by themselves.
+func forgetReplaced(client *kgo.Client, recs []*kgo.Record, errs []error) {
+	replaced := map[string]bool{}
+	for n, err := range errs {
+		if errors.Is(err, kerr.UnknownTopicID) {
+			replaced[recs[n].Topic] = true
+		}
+	}
+	if len(replaced) > 0 {
+		client.PurgeTopicsFromProducing(slices.Collect(maps.Keys(replaced))...)
 	}
 }
 

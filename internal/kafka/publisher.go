@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/millrace/millrace/internal/delivery"
 	"github.com/millrace/millrace/topics"
 )
 
@@ -144,7 +145,7 @@ func NewPublisher(cfg Config, pc PublisherConfig) (*Publisher, error) {
 func (p *Publisher) Publish(topic string, msgs ...*message.Message) error {
 	recs := make([]topics.Record, len(msgs))
 	for i, msg := range msgs {
-		recs[i] = recordFromMessage(topic, msg)
+		recs[i] = delivery.RecordOf(topic, msg)
 	}
 	var faults []error
 	for i, err := range p.PublishRecords(context.Background(), recs) {

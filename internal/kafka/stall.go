@@ -48,14 +48,19 @@ func (w *worker) stallUntil(st PartitionStatus) (sought, ok bool) {
 	defer release()
 	st.State, st.NextTry = StateStalled, w.s.sc.Clock.Now().Add(pause)
 	w.setState(st)
-	select {
-	case <-passed:
-	case <-w.retry:
-	case request := <-w.seeks:
-		w.seek(request)
-		return true, true
-	case <-w.stopping.Done():
-		return false, false
+	for waiting := true; waiting; {
+		select {
+		case <-passed:
+			waiting = false
+		case <-w.retry:
+			waiting = false
+		case request := <-w.seeks:
+			if w.seek(request) {
+				return true, true
+			}
+		case <-w.stopping.Done():
+			return false, false
+		}
 	}
 	w.mu.Lock()
 	w.state.NextTry = time.Time{}
@@ -120,17 +125,17 @@ func (w *worker) position() int64 {
 	return w.next
 }
 
+// seekRequest asks a worker to go on at another offset: at the given one, or where
+// the Assigned hook says.
 type seekRequest struct {
 	offset int64
+	retake bool
 	done   chan error
 }
 
-// requestSeek asks the worker to seek and waits until it has.
-func (w *worker) requestSeek(ctx context.Context, offset int64) error {
-	if offset < 0 {
-		return fmt.Errorf("offset %d is negative", offset)
-	}
-	request := seekRequest{offset, make(chan error, 1)}
+// request asks the worker to go on elsewhere and waits until it does.
+func (w *worker) request(ctx context.Context, request seekRequest) error {
+	request.done = make(chan error, 1)
 	select {
 	case w.seeks <- request:
 		return <-request.done
@@ -149,21 +154,55 @@ func (w *worker) seek(request seekRequest) bool {
 		request.done <- fmt.Errorf("%w: restart the consumer", ErrTopicReplaced)
 		return false
 	}
-	if !w.move(request.offset) {
-		request.done <- ErrNotAssigned
-		return false
+	var err error
+	if request.retake {
+		err = w.retake()
+	} else {
+		err = w.goOnAt(request.offset)
+	}
+	request.done <- err
+	return err == nil
+}
+
+// goOnAt moves the partition to offset, forwards or backwards, and the group's
+// offset with it.
+func (w *worker) goOnAt(offset int64) error {
+	if !w.move(offset) {
+		return ErrNotAssigned
 	}
 	w.mu.Lock()
-	w.acked, w.ackedEpoch, w.progressed = request.offset, -1, true
+	w.acked, w.ackedEpoch, w.progressed = offset, -1, true
 	// The group's offset follows even if it goes back.
 	w.committed = -1
 	w.mu.Unlock()
 	w.s.commit.soon()
 	w.setState(PartitionStatus{State: StateRunning})
 	w.resume(pausedStalled | pausedStopped | pausedFull)
-	w.s.sc.Logger.Info("partition moved", "group", w.s.sc.Group, "topic", w.at.topic, "partition", w.at.partition, "offset", request.offset)
-	request.done <- nil
-	return true
+	w.s.sc.Logger.Info("partition moved", "group", w.s.sc.Group, "topic", w.at.topic, "partition", w.at.partition, "offset", offset)
+	return nil
+}
+
+// fenced reports whether a Delivery failed because the epoch of this ownership is
+// no longer the partition's, although the group still gives us the partition.
+func (w *worker) fenced(cause error) bool {
+	is := w.s.sc.Hooks.Fenced
+	return is != nil && cause != nil && is(cause)
+}
+
+// retake asks the Assigned hook anew, under which epoch and where the partition is
+// to go on. It runs in the worker, between Deliveries.
+func (w *worker) retake() error {
+	start, epoch, err := w.callAssigned(w.stopping)
+	if err == nil && start < 0 {
+		start, err = w.groupOffset()
+	}
+	if err != nil {
+		return err
+	}
+	w.mu.Lock()
+	w.epoch = epoch
+	w.mu.Unlock()
+	return w.goOnAt(start)
 }
 
 // move makes the client fetch from offset and throws away what it fetched so

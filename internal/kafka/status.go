@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"time"
+
+	"github.com/millrace/millrace/internal/secret"
 )
 
 // PartitionState says what an assigned partition is doing.
@@ -24,6 +26,9 @@ type PartitionStatus struct {
 	Topic     string
 	Partition int32
 	State     PartitionState
+	// Paused says that somebody asked for a pause: nothing is handed out, whatever
+	// the State. A Delivery may still be in flight.
+	Paused bool
 	// Since is when the partition entered State.
 	Since time.Time
 	// Cause says why the partition is stalled or stopped. It is what
@@ -41,7 +46,8 @@ type PartitionStatus struct {
 	// far as this member committed it, or -1.
 	Position  int64
 	Committed int64
-	// HighWatermark and Lag are as of the last fetch; -1 before the first.
+	// HighWatermark and Lag are as of the last fetch, or of the last RefreshEnds;
+	// -1 before the first.
 	HighWatermark int64
 	Lag           int64
 	// Prefetched is how many records wait to be handed out.
@@ -57,7 +63,7 @@ type PartitionStatus struct {
 // synchronously and must return soon.
 type Observer interface {
 	// PartitionChanged is called when a partition was assigned, stalls, is tried
-	// again in vain, stops, or runs again.
+	// again in vain, stops, or runs again, is paused or resumed.
 	PartitionChanged(PartitionStatus)
 }
 
@@ -85,7 +91,7 @@ func (w *worker) status() PartitionStatus {
 	if w.highWatermark >= 0 && w.acked >= 0 {
 		st.Lag = max(0, w.highWatermark-w.acked)
 	}
-	st.Prefetched, st.Epoch = w.queue.len(), w.epoch
+	st.Prefetched, st.Epoch, st.Paused = w.queue.len(), w.epoch, w.paused&pausedHeld != 0
 	st.Acked, st.Nacked = w.ackedRecords, w.nackedDeliveries
 	return st
 }
@@ -112,14 +118,18 @@ func (w *worker) setState(next PartitionStatus) {
 // debug level.
 func (w *worker) report(was, next PartitionStatus) {
 	log := w.s.sc.Logger.With("group", w.s.sc.Group, "topic", w.at.topic, "partition", w.at.partition)
+	cause := ""
+	if next.Cause != nil {
+		cause = secret.Redact(next.Cause.Error())
+	}
 	switch {
 	case next.State == StateRunning && was.State != "" && was.State != StateRunning:
 		log.Info("partition runs again", "stalled_for", w.s.sc.Clock.Now().Sub(was.Since), "attempts", was.Attempts)
 	case next.State == StateRunning:
 		log.Debug("partition assigned")
 	case next.State != was.State:
-		log.Warn("partition "+string(next.State), "offset", next.Offset, "cause", next.Cause, "next_try", next.NextTry)
+		log.Warn("partition "+string(next.State), "offset", next.Offset, "cause", cause, "next_try", next.NextTry)
 	default:
-		log.Debug("partition still "+string(next.State), "offset", next.Offset, "cause", next.Cause, "attempts", next.Attempts, "next_try", next.NextTry)
+		log.Debug("partition still "+string(next.State), "offset", next.Offset, "cause", cause, "attempts", next.Attempts, "next_try", next.NextTry)
 	}
 }

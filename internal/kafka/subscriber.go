@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -26,7 +27,7 @@ type Subscriber struct {
 	sc      SubscriberConfig
 	client  *kgo.Client
 	admin   *kadm.Client
-	metrics *subscriberMetrics
+	metrics prometheus.Collector
 
 	// life ends when nothing may talk to the brokers any more.
 	life context.Context
@@ -40,6 +41,8 @@ type Subscriber struct {
 	workers       map[partition]*worker
 	closed        bool
 	closeDone     chan struct{}
+	// holding is closed when what Pause began ends; nil while nothing is paused.
+	holding chan struct{}
 
 	poll   pollFence
 	commit committer
@@ -104,7 +107,7 @@ func NewSubscriber(cfg Config, sc SubscriberConfig) (*Subscriber, error) {
 	}
 	s.client, s.admin = client, kadm.NewClient(client)
 	if sc.Registerer != nil {
-		s.metrics = newSubscriberMetrics(s)
+		s.metrics = NewSubscriberMetrics(sc.Group, sc.Clock, s.Status)
 		if err := sc.Registerer.Register(s.metrics); err != nil {
 			client.Close()
 			return nil, fmt.Errorf("register subscriber metrics: %w", err)
@@ -248,8 +251,29 @@ func (s *Subscriber) Seek(ctx context.Context, topic string, partitionID int32, 
 	if w == nil {
 		return fmt.Errorf("seek %s/%d: %w", topic, partitionID, ErrNotAssigned)
 	}
-	if err := w.requestSeek(ctx, offset); err != nil {
+	if offset < 0 {
+		return fmt.Errorf("seek %s/%d: offset %d is negative", topic, partitionID, offset)
+	}
+	if err := w.request(ctx, seekRequest{offset: offset}); err != nil {
 		return fmt.Errorf("seek %s/%d to offset %d: %w", topic, partitionID, offset, err)
+	}
+	return nil
+}
+
+// Retake has the Assigned hook asked again where a partition is to go on, and
+// under which epoch, once the Delivery in flight has ended: whoever keeps the
+// offsets has moved it. It returns when it has taken effect.
+func (s *Subscriber) Retake(ctx context.Context, topic string, partitionID int32) error {
+	w := s.worker(partition{topic, partitionID})
+	if w == nil {
+		return fmt.Errorf("retake %s/%d: %w", topic, partitionID, ErrNotAssigned)
+	}
+	if !w.ready() {
+		// It asks the hook anyway, with a backoff.
+		return s.RetryNow(topic, partitionID)
+	}
+	if err := w.request(ctx, seekRequest{retake: true}); err != nil {
+		return fmt.Errorf("retake %s/%d: %w", topic, partitionID, err)
 	}
 	return nil
 }

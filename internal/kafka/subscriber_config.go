@@ -88,6 +88,11 @@ type Hooks struct {
 	// its last Delivery ended and its offset was committed. lost says that it
 	// was taken without asking, so that another member may already hold it.
 	Revoked func(ctx context.Context, topic string, partition int32, epoch int64, lost bool)
+	// Fenced reports whether a Delivery was nacked because its epoch is not the
+	// partition's any more. After the pause of a stall, Assigned is asked again
+	// then, as long as the group gives the partition to this member: the position
+	// was moved meanwhile, or a former owner came late.
+	Fenced func(cause error) bool
 }
 
 func (c SubscriberConfig) withDefaults(base Config) SubscriberConfig {

@@ -3,21 +3,16 @@ package kafka_test
 import (
 	"testing"
 
-	"github.com/millrace/millrace/internal/embedded"
 	"github.com/millrace/millrace/internal/kafka/kafkatest"
 )
 
-func listenOn(addr string) func(*embedded.BrokerConfig) {
-	return func(cfg *embedded.BrokerConfig) { cfg.Listen = addr }
-}
+func TestSuiteOnEmbeddedBroker(t *testing.T) { kafkatest.Run(t, kafkatest.EmbeddedBroker(t)) }
 
-func TestSuiteOnEmbeddedBroker(t *testing.T) { kafkatest.Run(t, fakeBroker(t)) }
+func TestSuiteOnRealKafka(t *testing.T) { kafkatest.Run(t, kafkatest.RealBroker(t)) }
 
-func TestSuiteOnRealKafka(t *testing.T) { kafkatest.Run(t, realBroker(t)) }
+func TestWatermillSuiteOnEmbeddedBroker(t *testing.T) { watermillSuite(t, kafkatest.EmbeddedBroker) }
 
-func TestWatermillSuiteOnEmbeddedBroker(t *testing.T) { watermillSuite(t, fakeBroker) }
-
-func TestWatermillSuiteOnRealKafka(t *testing.T) { watermillSuite(t, realBroker) }
+func TestWatermillSuiteOnRealKafka(t *testing.T) { watermillSuite(t, kafkatest.RealBroker) }
 
 func watermillSuite(t *testing.T, start func(*testing.T) kafkatest.Broker) {
 	broker := start(t)

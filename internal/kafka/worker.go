@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 
+	"github.com/millrace/millrace/internal/crash"
 	"github.com/millrace/millrace/internal/delivery"
 	"github.com/millrace/millrace/topics"
 
@@ -20,6 +21,7 @@ const (
 	pausedStopped                            // the next record is not there
 	pausedUnassigned                         // where to start is not known yet
 	pausedSeeking                            // about to be moved
+	pausedHeld                               // somebody asked for it: see Subscriber.Pause
 )
 
 // worker owns one assigned partition from its assignment to its end. It hands
@@ -157,6 +159,9 @@ func (w *worker) await() ([]topics.Record, int32) {
 // to end, with the batch not acked.
 func (w *worker) handle(batch []topics.Record, leaderEpoch int32) bool {
 	for try := 1; ; try++ {
+		if sought, ok := w.waitWhileHeld(); sought || !ok {
+			return ok
+		}
 		d := &delivery.Delivery{
 			Group: w.s.sc.Group, Topic: w.at.topic, TopicID: batch[0].TopicID, Partition: w.at.partition,
 			Records: batch, Epoch: w.epoch, Try: try,
@@ -175,8 +180,28 @@ func (w *worker) handle(batch []topics.Record, leaderEpoch int32) bool {
 		if !ok {
 			return false
 		}
-		if sought {
-			return true // the batch is given up: somebody seeked
+		if sought || w.fenced(d.Err()) && w.retake() == nil {
+			return true // the batch is given up: the partition goes on elsewhere
+		}
+	}
+}
+
+// waitWhileHeld waits until nobody holds the partition any more. It tells whether
+// a seek ended the wait, and returns ok false when the worker is to end.
+func (w *worker) waitWhileHeld() (sought, ok bool) {
+	for {
+		released := w.s.held()
+		if released == nil {
+			return false, true
+		}
+		select {
+		case <-released:
+		case request := <-w.seeks:
+			if w.seek(request) {
+				return true, true
+			}
+		case <-w.stopping.Done():
+			return false, false
 		}
 	}
 }
@@ -222,6 +247,7 @@ func (w *worker) ack(d *delivery.Delivery, leaderEpoch int32) {
 	w.ackedRecords += int64(len(d.Records))
 	stalled := w.state.State == StateStalled
 	w.mu.Unlock()
+	crash.At("transport.acked")
 	w.s.commit.soon()
 	if stalled {
 		w.setState(PartitionStatus{State: StateRunning})

@@ -12,6 +12,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/millrace/millrace/internal/crash"
 )
 
 // TTLDefault is how long a lease lasts without renewal.
@@ -143,6 +145,7 @@ func (m *Manager) Acquire(ctx context.Context, name string) (*Held, error) {
 	if token == nil {
 		return nil, &heldError{name: name, remaining: time.Duration(remaining * float64(time.Second))}
 	}
+	crash.At("lease.taken")
 	h := newHeld(ctx, m, name, *token, asked.Add(m.ttl-m.margin))
 	m.add(h)
 	return h, nil

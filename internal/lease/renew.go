@@ -3,6 +3,8 @@ package lease
 import (
 	"context"
 	"time"
+
+	"github.com/millrace/millrace/internal/crash"
 )
 
 // renewLoop renews all held leases until there is none. One goroutine per
@@ -104,6 +106,7 @@ func (m *Manager) renew(leases []*Held) error {
 	if err := rows.Err(); err != nil {
 		return err
 	}
+	crash.At("lease.renewed")
 	for _, h := range renewed {
 		h.confirm(sent)
 	}

@@ -3,8 +3,10 @@ package outbox
 import (
 	"context"
 	"crypto/sha256"
-	"errors"
 	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -75,18 +77,31 @@ func LockBucket(aggregateID string) int {
 // columnList is what an entry fills, in the order of every statement that writes.
 const columnList = `seq, id, shard, aggregate_type, aggregate_id, event_type, topic, partition_key, payload, headers`
 
-// The transaction has an id before it draws a number, which the relay's floor
-// relies on; see the package documentation. OFFSET 0 keeps the planner from
-// dropping that or moving it, and nextval is evaluated row by row in the order of
-// the arrays.
+// appendSQL is the one statement that writes entries: arrays, one per column, and
+// the buckets to lock, in the order of their numbers, so that transactions which
+// lock several at once do not deadlock. No buckets, no locks.
+//
+// The locks are held and the transaction has an id before it draws a number; the
+// one makes seq the order of commit per aggregate, on the other the relay's floor
+// relies (see the package documentation). OFFSET 0 and the reference to tx keep the
+// planner from dropping or moving either, and nextval is evaluated row by row in
+// the order of the arrays.
+//
+// Each argument may be an array or its text, since drivers of database/sql differ
+// in the former.
 const appendSQL = `
 	INSERT INTO outbox_events (` + columnList + `)
 	SELECT nextval('outbox_events_seq'), e.id, e.shard, e.aggregate_type, e.aggregate_id, e.event_type, e.topic, e.key, e.payload, e.headers
-	FROM (SELECT pg_current_xact_id() AS xid OFFSET 0) AS tx,
+	FROM (
+			SELECT pg_current_xact_id() AS xid, (
+				SELECT count(pg_advisory_xact_lock($10::integer, b.bucket))
+				FROM (SELECT bucket FROM unnest($11::integer[]) AS u(bucket) ORDER BY bucket OFFSET 0) AS b
+			) AS locks OFFSET 0
+		) AS tx,
 		LATERAL (
 			SELECT * FROM unnest($1::uuid[], $2::smallint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bytea[], $8::bytea[], $9::bytea[])
 				WITH ORDINALITY AS u(id, shard, aggregate_type, aggregate_id, event_type, topic, key, payload, headers, place)
-			WHERE tx.xid IS NOT NULL
+			WHERE tx.xid IS NOT NULL AND tx.locks IS NOT NULL
 			ORDER BY place
 		) AS e`
 
@@ -99,6 +114,17 @@ const appendSQL = `
 // have called LockAggregate. Otherwise entries of one aggregate written by two
 // transactions at once are published in any order.
 func Append(ctx context.Context, tx Execer, entries ...Entry) error {
+	return appendEntries(ctx, tx, entries, nil)
+}
+
+// LockAndAppend is Append for aggregates that have no row to lock: the same
+// statement takes the locks of LockAggregate first. Called once in a transaction,
+// it does not deadlock with others of its kind.
+func LockAndAppend(ctx context.Context, tx Execer, entries ...Entry) error {
+	return appendEntries(ctx, tx, entries, bucketsOf(entries))
+}
+
+func appendEntries(ctx context.Context, tx Execer, entries []Entry, buckets []int32) error {
 	if len(entries) == 0 {
 		return nil
 	}
@@ -106,59 +132,46 @@ func Append(ctx context.Context, tx Execer, entries ...Entry) error {
 	if err != nil {
 		return fmt.Errorf("append to outbox: %w", err)
 	}
-	if _, err := tx.Exec(ctx, appendSQL, c.ids, c.shards, c.aggregateTypes, c.aggregateIDs, c.eventTypes, c.topics, c.keys, c.payloads, c.headers); err != nil {
+	if _, err := tx.Exec(ctx, appendSQL, c.arrays(buckets)...); err != nil {
 		return fmt.Errorf("append to outbox: %w", err)
 	}
 	return nil
 }
 
-// columns are entries as one array per column.
-type columns struct {
-	ids                                              [][16]byte
-	shards                                           []int16
-	aggregateTypes, aggregateIDs, eventTypes, topics []string
-	keys, payloads, headers                          [][]byte
-}
-
-// uuid is the id of entry i as text.
-func (c columns) uuid(i int) string { return uuid.UUID(c.ids[i]).String() }
-
-func columnsOf(entries []Entry) (columns, error) {
-	n := len(entries)
-	c := columns{
-		ids: make([][16]byte, n), shards: make([]int16, n),
-		aggregateTypes: make([]string, n), aggregateIDs: make([]string, n), eventTypes: make([]string, n), topics: make([]string, n),
-		keys: make([][]byte, n), payloads: make([][]byte, n), headers: make([][]byte, n),
-	}
+// bucketsOf returns the locks of all aggregates of some entries, each once.
+func bucketsOf(entries []Entry) []int32 {
+	buckets := make([]int32, len(entries))
 	for i, e := range entries {
-		if err := e.validate(); err != nil {
-			return columns{}, fmt.Errorf("entry %d: %w", i, err)
-		}
-		id, err := e.rowID()
-		if err != nil {
-			return columns{}, fmt.Errorf("entry %d: %w", i, err)
-		}
-		r := e.record()
-		c.ids[i], c.shards[i] = id, int16(ShardOf(e.AggregateID))
-		c.aggregateTypes[i], c.aggregateIDs[i] = e.AggregateType, e.AggregateID
-		c.eventTypes[i], c.topics[i] = e.Envelope.Type, string(e.Topic)
-		c.keys[i], c.payloads[i], c.headers[i] = r.Key, r.Value, EncodeHeaders(r.Headers)
+		buckets[i] = int32(LockBucket(e.AggregateID))
 	}
-	return c, nil
+	slices.Sort(buckets)
+	return slices.Compact(buckets)
 }
 
 func (e Entry) validate() error {
-	switch {
-	case e.AggregateType == "":
-		return errors.New("the aggregate type is empty")
-	case e.AggregateID == "":
-		return errors.New("the aggregate id is empty")
-	case e.Topic == "":
-		return errors.New("the topic is empty")
-	case e.Record != nil:
+	for _, text := range []struct{ name, value string }{
+		{"aggregate type", e.AggregateType}, {"aggregate id", e.AggregateID}, {"topic", string(e.Topic)},
+	} {
+		if text.value == "" {
+			return fmt.Errorf("the %s is empty", text.name)
+		}
+		if err := storableText(text.name, text.value); err != nil {
+			return err
+		}
+	}
+	if e.Record != nil {
 		return nil
 	}
 	return e.Envelope.Validate()
+}
+
+// storableText refuses what a column of type text does not take. PostgreSQL would
+// refuse it as well, and take the caller's transaction down with it.
+func storableText(name, value string) error {
+	if !utf8.ValidString(value) || strings.ContainsRune(value, 0) {
+		return fmt.Errorf("the %s %q is not UTF-8 without zero bytes", name, value)
+	}
+	return nil
 }
 
 // rowID is the id of the event when that is a UUID, as on all that Millrace

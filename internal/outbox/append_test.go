@@ -58,10 +58,13 @@ func TestAppendRejectsBadEntries(t *testing.T) {
 	t.Parallel()
 	b := &bench{t: t, next: map[string]int{}}
 	for name, spoil := range map[string]func(*Entry){
-		"aggregate type": func(e *Entry) { e.AggregateType = "" },
-		"aggregate id":   func(e *Entry) { e.AggregateID = "" },
-		"topic":          func(e *Entry) { e.Topic = "" },
-		"id":             func(e *Entry) { e.Envelope.ID = "" },
+		"aggregate type":          func(e *Entry) { e.AggregateType = "" },
+		"aggregate id":            func(e *Entry) { e.AggregateID = "" },
+		"topic":                   func(e *Entry) { e.Topic = "" },
+		"id":                      func(e *Entry) { e.Envelope.ID = "" },
+		"aggregate type \"a\\x00": func(e *Entry) { e.AggregateType = "a\x00" },
+		"aggregate id \"\\xff":    func(e *Entry) { e.AggregateID = "\xff" },
+		"topic \"\\x00":           func(e *Entry) { e.Topic = "\x00" },
 	} {
 		e := b.entry("a")
 		spoil(&e)
@@ -79,7 +82,7 @@ func TestAppendedRows(t *testing.T) {
 	raw := topics.Record{Key: []byte{0, 0xff}, Headers: []topics.Header{{Key: "x\xff", Value: []byte{0}}, {Key: "x\xff"}}}
 	e := b.entry("agg")
 	b.commit(e,
-		Entry{AggregateType: "dead", AggregateID: "agg", Topic: topics.DeadLetters, Record: &raw, Envelope: topics.Envelope{ID: "not a uuid", Type: "foreign"}},
+		Entry{AggregateType: "dead", AggregateID: "agg", Topic: topics.DeadLetters, Record: &raw, Envelope: topics.Envelope{ID: "not a uuid", Type: "for\x00eign\xff"}},
 		Entry{AggregateType: "test", AggregateID: "other", Topic: "t", Envelope: e.Envelope, Key: []byte("k")})
 	rows, err := b.pool.Query(t.Context(), `SELECT id::text, shard, aggregate_type, event_type, topic, partition_key, payload, headers, status,
 		get_byte(sha256(convert_to(aggregate_id, 'UTF8')), 0) % 16 FROM outbox_events ORDER BY seq`)
@@ -106,6 +109,7 @@ func TestAppendedRows(t *testing.T) {
 	require.NoError(t, err)
 	id, _ := topics.Record{Headers: headers}.Header("ce_id")
 	assert.Equal(t, e.Envelope.ID, string(id))
+	assert.Equal(t, "for\uFFFDeign\uFFFD", got[1].Type, "no reason to refuse the record")
 	assert.Equal(t, raw.Key, got[1].Key)
 	assert.Nil(t, got[1].Payload, "a tombstone stays one")
 	assert.Equal(t, EncodeHeaders(raw.Headers), got[1].Headers)

@@ -28,8 +28,8 @@
 // An Operator retries or skips the row that holds up its aggregate, and publishes
 // again what was published. Relays remember which aggregates wait, and only a sweep
 // tells them otherwise, so they are asked for one by ResolvedName. Republishing
-// copies rows rather than opening the old ones: an old row would appear below the
-// floor from which scans begin, and make the oldest open event look days old.
+// copies rows rather than opening the old ones: an old row would appear below where
+// scans begin, and make the oldest open event look days old.
 //
 // # Shards
 //
@@ -41,13 +41,42 @@
 // # Where a scan begins
 //
 // Published rows leave the index of open ones, but their entries stay until they
-// are vacuumed, so a scan should not begin at the beginning. It must not begin too
-// late either: a transaction may commit a low seq after higher ones were seen, and
-// were its aggregate's next row found first, order would be lost. So a scan begins
-// at a floor, below which no row can appear any more: when a transaction id T was
-// assigned after the sequence stood at S, then every transaction that drew a seq up
-// to S has an id below T (Append makes sure of one before it draws), and once none
-// below T is running, a scan that starts then sees all of them. The floor is memory
-// only, forgotten upon any error, and a sweep from the very beginning follows every
-// few seconds; that is also when aggregates that were waiting are taken up again.
+// are vacuumed, which one transaction that stays open prevents for all tables. So a
+// scan should not begin at the beginning. It must not begin too late either: a
+// transaction may commit a low seq after higher ones were seen, and were its
+// aggregate's next row found first, order would be lost.
+//
+// A scan finds every row that its snapshot shows, from where it begins. What a
+// later one can meet for the first time are rows of transactions that had not ended
+// in that snapshot and have ended in the later one. About each of these it is known
+// where its rows begin at the lowest:
+//
+//   - Append makes sure of a transaction id before it draws numbers. So when an id M
+//     was assigned after the sequence stood at D, transactions with ids above M have
+//     only numbers above D. Such a pledge (M, D) comes with every transaction that
+//     marks rows as published.
+//   - A transaction that the snapshot lists as running keeps the D of the last pledge
+//     below its id, for as long as it runs. While it runs it can reveal nothing, so
+//     it holds nothing back. The statement of the next scan itself looks which of
+//     these have ended in its own snapshot, and begins at the lowest of their D.
+//   - All others have ids from the snapshot's xmax on, and numbers above the D of the
+//     last pledge below that.
+//
+// So an idle transaction costs nothing but one longer scan, when it ends. The list
+// holds ids of whole transactions; those of subtransactions are not in it, and
+// need not be: the parent has its id first, and is listed until all of it has ended.
+// A prepared transaction is listed until it is committed or rolled back. One that
+// only reads has no id and no rows; it keeps dead entries from being removed, but no
+// scan comes by them.
+//
+// The time in the rows is bounded in the same way, by the database's clock, and so
+// scans and marks touch only the partitions of the days in question. A clock that is
+// set back, by an hour or more, is noticed, as is another server; everything is
+// forgotten then, as it is upon any error. (Was it set back to another day while no
+// relay ran, what was written since may overtake what was written before.) Nothing
+// of it is stored. A sweep from the
+// very beginning, through all partitions, follows every few seconds, or less often
+// when it costs much: it is never more than a small share of the time. That is also
+// when aggregates that were waiting are taken up again, and it finds what was written
+// by others than Append and its kind.
 package outbox

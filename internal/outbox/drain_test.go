@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -130,5 +131,56 @@ func BenchmarkLatency(b *testing.B) {
 	slices.Sort(latencies)
 	for _, q := range []float64{0.5, 0.99, 0.999} {
 		b.ReportMetric(float64(latencies[int(q*n)].Microseconds())/1000, fmt.Sprintf("p%g-ms", q*100))
+	}
+}
+
+// drain publishes n events of 1000 aggregates to a publisher that does nothing, and
+// returns how long reading and marking took.
+func (b *bench) drain(n int) time.Duration {
+	b.t.Helper()
+	b.fill(n, 1000)
+	done := make(chan struct{})
+	s := &sink{want: n, done: done}
+	began := time.Now()
+	r := b.relay(Config{}, longTTL, func(r *Relay) { r.publisher = s })
+	<-done
+	b.published()
+	took := time.Since(began)
+	r.stop()
+	return took
+}
+
+// BenchmarkIdleTransaction measures what is kept of the speed of draining 400 000
+// events while a transaction is open all the time, in per cent of the speed
+// without: one that has written (and so holds what is still to be seen), and one
+// that has only looked (and so holds what vacuum could remove). Set
+// MILLRACE_TEST_FSYNC=1.
+func BenchmarkIdleTransaction(b *testing.B) {
+	const n = 400_000
+	for name, options := range map[string]pgx.TxOptions{
+		"written":  {},
+		"snapshot": {IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly},
+	} {
+		b.Run(name, func(b *testing.B) {
+			var without, with time.Duration
+			for b.Loop() {
+				without += newBench(b).drain(n)
+				bench := newBench(b)
+				bench.fill(1, 1)
+				tx, err := bench.admin.BeginTx(b.Context(), options)
+				require.NoError(b, err)
+				if options.AccessMode == pgx.ReadOnly {
+					_, err = tx.Exec(b.Context(), `SELECT count(*) FROM outbox_events`)
+				} else {
+					err = Append(b.Context(), tx, bench.entry("late"))
+				}
+				require.NoError(b, err)
+				with += bench.drain(n)
+				require.NoError(b, tx.Rollback(b.Context()))
+			}
+			b.ReportMetric(n*float64(b.N)/without.Seconds(), "without-events/s")
+			b.ReportMetric(n*float64(b.N)/with.Seconds(), "with-events/s")
+			b.ReportMetric(100*without.Seconds()/with.Seconds(), "kept-%")
+		})
 	}
 }

@@ -35,7 +35,7 @@ type engine struct {
 	// sweepAgain: a scan is under way that may have begun before a row was resolved.
 	sweepAgain bool
 	schedule   schedule
-	horizon    horizon
+	view       view
 
 	calls       chan called
 	calling     int
@@ -180,7 +180,7 @@ func (e *engine) abandon(s *shard) {
 }
 
 func (o markOrder) without(s *shard) markOrder {
-	kept := markOrder{drawn: o.drawn}
+	kept := markOrder{}
 	for _, r := range o.published {
 		if r.shard != s {
 			kept.published = append(kept.published, r)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/millrace/millrace/internal/crash"
 	"github.com/millrace/millrace/topics"
 )
 
@@ -86,7 +87,9 @@ func (e *engine) call(rows []*row, within time.Duration) called {
 	for i, r := range rows {
 		records[i] = r.record
 	}
+	crash.At("relay.publishing")
 	errs := e.publishSafely(ctx, records)
+	crash.At("relay.published")
 	result := called{rows: rows, errs: errs, at: time.Now(), stopped: e.ctx.Err() != nil}
 	if errs == nil {
 		result.errs = make([]error, len(rows))
@@ -203,7 +206,7 @@ func (e *engine) reject(l *lane, r *row, err error) {
 }
 
 func (e *engine) hold(l *lane, r rejection) {
-	l.waiting, l.unwritten = true, true
+	l.waiting, l.unwritten, l.blockedSince = true, true, r.row.created
 	e.dropWaiting(l)
 	e.todo.rejected = append(e.todo.rejected, r)
 }
@@ -214,7 +217,7 @@ func (e *engine) startMark() {
 		return
 	}
 	order := e.todo
-	order.drawn = e.horizon.drawn
+	order.era, order.after = e.view.era, e.view.here()
 	e.todo = markOrder{}
 	e.marking = true
 	go func() {
@@ -244,8 +247,9 @@ func (e *engine) marked(m marked) {
 		}
 		return
 	}
+	crash.At("relay.marked")
 	e.database.recovered(e.ctx, e.log)
-	e.horizon.marked(m.order.drawn, m.xid)
+	e.view.pledged(m.order.era, m.xid, m.order.after)
 	for s := range e.shardsOf(m.order) {
 		if !s.gone && !m.valid[s.number] {
 			e.log.WarnContext(e.ctx, "outbox shard was taken over", "shard", s.number, "token", s.held.Token())

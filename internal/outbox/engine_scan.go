@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"time"
+
+	"github.com/millrace/millrace/internal/crash"
 )
 
 const (
@@ -12,8 +14,12 @@ const (
 	pollMin = 5 * time.Millisecond
 	// minScanGap keeps a stream of wake-ups from turning into a scan for each.
 	minScanGap = 2 * time.Millisecond
-	// sweepShare: sweeps take at most one part in this many of the time.
-	sweepShare = 10
+	// sweepShare: sweeps that come by themselves take at most one part in this many
+	// of the time. They walk over the dead entries of everything that was published
+	// since the vacuum last could remove some. With those that rows wait for, it is
+	// one in retryShare at the most.
+	sweepShare = 25
+	retryShare = 10
 	// slowScan is from where on a scan is so dear that it should bring more rows.
 	slowScan     = 25 * time.Millisecond
 	slowScanRows = 4
@@ -87,8 +93,8 @@ func (s *schedule) done(r scanned, more bool) {
 	}
 	s.slow = r.took > slowScan
 	if r.order.sweep {
-		s.sweepAt = now.Add(s.sweepEvery)
-		s.sweepNotBefore = now.Add(sweepShare * r.took)
+		s.sweepAt = now.Add(max(s.sweepEvery, sweepShare*r.took))
+		s.sweepNotBefore = now.Add(retryShare * r.took)
 	}
 }
 
@@ -97,33 +103,6 @@ func (s *schedule) failed(wait time.Duration) {
 	now := time.Now()
 	s.notBefore, s.pollAt = now.Add(wait), now.Add(wait)
 	s.sweepNow()
-}
-
-// horizon learns below which seq no row can appear any more; see the package
-// documentation.
-type horizon struct {
-	safe  int64 // known to be below
-	drawn int64 // where the sequence stood at the last scan
-	// probe: every transaction that drew up to probeSeq has an id below probeXID.
-	probing  bool
-	probeSeq int64
-	probeXID int64
-}
-
-// marked notes a transaction id that was assigned after the sequence had stood at
-// drawn.
-func (h *horizon) marked(drawn, xid int64) {
-	if !h.probing && xid > 0 && drawn > h.safe {
-		h.probing, h.probeSeq, h.probeXID = true, drawn, xid
-	}
-}
-
-// scanned notes what a scan saw.
-func (h *horizon) scanned(r scanned) {
-	h.drawn = r.drawn
-	if h.probing && r.horizon >= h.probeXID {
-		h.safe, h.probing = max(h.safe, h.probeSeq), false
-	}
 }
 
 func (e *engine) roomToScan() bool { return len(e.known) <= 2*e.cfg.BatchSize }
@@ -146,8 +125,37 @@ func (e *engine) startScan() {
 		e.schedule.notBefore = now.Add(pollMin)
 		return
 	}
+	if order.sweep {
+		order.pledge = e.view.wantsPledge()
+	} else {
+		order.window = e.view.window(lowest(order.shards))
+		order.open = slices.Clone(e.view.open)
+		order.blocking = e.blockingSince(order.window.since)
+	}
+	if e.beforeScan != nil {
+		e.beforeScan(order)
+	}
 	e.scanning, e.schedule.woken = true, false
 	go func() { e.scans <- scan(e.ctx, e.pool, order, e.cfg.MaxScanBytes) }()
+}
+
+// lowest is the edge before what any of the shards has to find.
+func lowest(shards []scanShard) edge {
+	from := shards[0].shard.edge
+	for _, s := range shards[1:] {
+		from = lower(from, s.shard.edge)
+	}
+	return from
+}
+
+// blockingSince is when the oldest row was written that holds up its aggregate.
+func (e *engine) blockingSince(since time.Time) time.Time {
+	for _, l := range e.lanes {
+		if l.waiting && l.blockedSince.Before(since) {
+			since = l.blockedSince
+		}
+	}
+	return since
 }
 
 // shares divides a batch among the shards: those of which the last scan left rows
@@ -168,7 +176,7 @@ func (e *engine) shares(sweep bool) []scanShard {
 		if s.leaving || s.gone || s.fresh && !sweep {
 			continue
 		}
-		share := scanShard{shard: s, number: s.number, floor: s.floor, quota: max(minQuota, batch/len(e.shards))}
+		share := scanShard{shard: s, number: s.number, floor: s.edge.seq + 1, quota: max(minQuota, batch/len(e.shards))}
 		if s.hungry {
 			share.quota = max(minQuota, batch/hungry)
 		}
@@ -192,8 +200,15 @@ func (e *engine) scanned(r scanned) {
 		e.scanFailed(r)
 		return
 	}
+	if len(r.rows) > 0 {
+		crash.At("relay.scanned")
+	}
 	e.database.recovered(e.ctx, e.log)
-	e.horizon.scanned(r)
+	if !e.trust(r) {
+		return
+	}
+	e.view.note(r.snapshot)
+	e.view.pledged(e.view.era, r.pledge, e.view.here())
 	var recheck time.Duration
 	if r.order.sweep {
 		recheck = e.takeWaiting(r)
@@ -201,14 +216,14 @@ func (e *engine) scanned(r scanned) {
 		e.metrics.oldest.Set(r.backlog.oldest.Seconds())
 	}
 	slices.SortFunc(r.rows, func(a, b *row) int { return cmp.Compare(a.seq, b.seq) })
-	last := make(map[int]int64)
+	last := make(map[int]edge)
 	for _, x := range r.rows {
-		last[x.shardNumber] = x.seq
+		last[x.shardNumber] = edge{x.seq, x.created}
 		if s := e.current(r.order, x.shardNumber); s != nil {
 			e.take(s, x)
 		}
 	}
-	e.schedule.done(r, e.moveFloors(r, last))
+	e.schedule.done(r, e.moveEdges(r, last))
 	if recheck > 0 {
 		e.schedule.sweepBy(time.Now().Add(recheck))
 	}
@@ -221,6 +236,26 @@ func (e *engine) scanned(r scanned) {
 		e.sweepAgain = false
 		e.schedule.sweepNow()
 	}
+}
+
+// trust reports whether what a scan found is all that it had to find. If not, its
+// rows are left, because some of an aggregate may come before them, and it is done
+// again, from further back.
+func (e *engine) trust(r scanned) bool {
+	if e.view.foreign(r.snapshot) {
+		e.forget()
+		if r.order.sweep {
+			return true // which looked at everything
+		}
+		e.schedule.done(r, false)
+		e.schedule.sweepNow()
+		return false
+	}
+	if !r.order.sweep && !e.view.reaches(r.order.window, r.snapshot) {
+		e.schedule.done(r, true)
+		return false
+	}
+	return true
 }
 
 // current returns the shard of that number for which the order was given, if we
@@ -263,7 +298,7 @@ func (e *engine) takeWaiting(r scanned) (recheck time.Duration) {
 			recheck = d
 		}
 	}
-	waits := make(map[laneKey]int, len(r.waiting))
+	waits := make(map[laneKey]waitingLane, len(r.waiting))
 	failed := 0
 	for _, w := range r.waiting {
 		if w.failed {
@@ -272,7 +307,7 @@ func (e *engine) takeWaiting(r scanned) (recheck time.Duration) {
 		if !w.failed && w.due <= 0 {
 			continue
 		}
-		waits[w.key] = w.shard
+		waits[w.key] = w
 		if !w.failed {
 			soon(w.due)
 		}
@@ -294,39 +329,26 @@ func (e *engine) takeWaiting(r scanned) (recheck time.Duration) {
 		l.waiting = false
 		e.tidy(l)
 	}
-	for key, number := range waits {
-		if s := e.current(r.order, number); s != nil && e.lanes[key] == nil {
-			e.lanes[key] = &lane{key: key, shard: s, waiting: true}
+	for key, w := range waits {
+		if s := e.current(r.order, w.shard); s != nil && e.lanes[key] == nil {
+			e.lanes[key] = &lane{key: key, shard: s, waiting: true, blockedSince: w.written}
 		}
 	}
 	return recheck
 }
 
-// moveFloors notes from where the next scan of each shard has to begin, and
-// reports whether there is more to read.
-func (e *engine) moveFloors(r scanned, last map[int]int64) (more bool) {
-	lowest := make(map[*shard]int64, len(e.shards))
-	for seq, x := range e.known {
-		if low, ok := lowest[x.shard]; !ok || seq < low {
-			lowest[x.shard] = seq
-		}
-	}
+// moveEdges notes from where the next scan of each shard has to begin, and reports
+// whether there is more to read.
+func (e *engine) moveEdges(r scanned, last map[int]edge) (more bool) {
 	for _, share := range r.order.shards {
 		s := e.current(r.order, share.number)
 		if s == nil {
 			continue
 		}
-		s.hungry = r.truncated[share.number]
-		more = more || s.hungry
-		floor := e.horizon.safe + 1
-		if s.hungry {
-			floor = min(floor, last[share.number]+1)
-		}
-		if low, ok := lowest[s]; ok {
-			floor = min(floor, low)
-		}
-		if r.order.sweep || floor > s.floor {
-			s.floor = floor
+		s.edge = e.view.ahead
+		if s.hungry = r.truncated[share.number]; s.hungry {
+			more = true
+			s.edge = lower(s.edge, last[share.number])
 		}
 	}
 	return more
@@ -335,12 +357,16 @@ func (e *engine) moveFloors(r scanned, last map[int]int64) (more bool) {
 // scanFailed forgets everything that was concluded from earlier scans: the server
 // that answers next may be another one, restored to an earlier point.
 func (e *engine) scanFailed(r scanned) {
-	e.horizon = horizon{}
-	for _, s := range e.shards {
-		s.floor = 0
-	}
+	e.forget()
 	if e.ctx.Err() != nil {
 		return
 	}
 	e.schedule.failed(e.database.fault(e.ctx, e.log, r.err))
+}
+
+func (e *engine) forget() {
+	e.view.forget()
+	for _, s := range e.shards {
+		s.edge = edge{}
+	}
 }

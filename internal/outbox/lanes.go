@@ -13,8 +13,9 @@ import (
 type shard struct {
 	number int
 	held   *lease.Held
-	// floor is the lowest seq at which a scan has to begin.
-	floor int64
+	// edge is before all rows that the next scan has to find, but for those of
+	// transactions that the view knows to be open.
+	edge edge
 	// fresh until a sweep has told which of its aggregates wait.
 	fresh bool
 	// hungry when the last scan left open rows unread.
@@ -31,7 +32,9 @@ type shard struct {
 
 // row is one outbox row in memory.
 type row struct {
-	seq         int64
+	seq int64
+	// created is the time in the row, which says in which partition it is.
+	created     time.Time
 	shard       *shard
 	shardNumber int
 	id          string
@@ -67,6 +70,8 @@ type lane struct {
 	// the last scan that had begun when it was.
 	unwritten bool
 	writtenAt uint64
+	// blockedSince is when the row was written that it waits for.
+	blockedSince time.Time
 }
 
 // add puts a row in its place.

@@ -26,8 +26,10 @@ type rejection struct {
 type markOrder struct {
 	published []*row
 	rejected  []rejection
-	// drawn is where the sequence stood before this order.
-	drawn int64
+	// after is an edge at which the database stood before this order, in that era
+	// of the view.
+	era   int
+	after edge
 }
 
 func (o markOrder) empty() bool { return len(o.published)+len(o.rejected) == 0 }
@@ -55,26 +57,34 @@ const fenceSQL = `
 // The rows are looked up one by one, which LATERAL with OFFSET 0 leaves no choice
 // about. The number of pending rows swings between none and millions, so what the
 // planner believes of it is wrong as a rule, and a join it is free to turn round
-// may read them all.
+// may read them all. $7 and $8, the ends of the rows' times, keep all partitions
+// out of it but the one that they are in, or two around midnight. A row's place is
+// its partition and ctid.
+const foundSQL = `
+		LATERAL (
+			SELECT o.tableoid AS part, o.ctid AS place FROM outbox_events o
+			WHERE o.shard = d.shard AND o.seq = d.seq AND o.created_at = d.created_at AND o.status = 'PENDING'
+				AND o.created_at BETWEEN $7 AND $8 OFFSET 0
+		) AS p`
+
+const placeSQL = ` FROM found WHERE o.ctid = found.place AND o.tableoid = found.part AND o.created_at BETWEEN $7 AND $8`
+
 const publishedSQL = fenceSQL + `, found AS (
-		SELECT p.row FROM unnest($4::bigint[], $5::smallint[]) AS d(seq, shard) JOIN fence USING (shard),
-		LATERAL (SELECT o.ctid AS row FROM outbox_events o WHERE o.shard = d.shard AND o.seq = d.seq AND o.status = 'PENDING' OFFSET 0) AS p
+		SELECT p.* FROM unnest($4::bigint[], $5::smallint[], $6::timestamptz[]) AS d(seq, shard, created_at) JOIN fence USING (shard),` + foundSQL + `
 	), done AS (
-		UPDATE outbox_events o SET status = 'PUBLISHED', published_at = clock_timestamp(), next_attempt_at = NULL
-		FROM found WHERE o.ctid = found.row
+		UPDATE outbox_events o SET status = 'PUBLISHED', published_at = clock_timestamp(), next_attempt_at = NULL` + placeSQL + `
 	)
 	SELECT shard, pg_current_xact_id()::text::bigint FROM fence`
 
 const rejectedSQL = fenceSQL + `, found AS (
-		SELECT p.row, d.reason, d.failed, d.delay
-		FROM unnest($4::bigint[], $5::smallint[], $6::text[], $7::boolean[], $8::float8[]) AS d(seq, shard, reason, failed, delay)
-		JOIN fence USING (shard),
-		LATERAL (SELECT o.ctid AS row FROM outbox_events o WHERE o.shard = d.shard AND o.seq = d.seq AND o.status = 'PENDING' OFFSET 0) AS p
+		SELECT p.*, d.reason, d.failed, d.delay
+		FROM unnest($4::bigint[], $5::smallint[], $6::timestamptz[], $9::text[], $10::boolean[], $11::float8[])
+			AS d(seq, shard, created_at, reason, failed, delay)
+		JOIN fence USING (shard),` + foundSQL + `
 	), done AS (
 		UPDATE outbox_events o SET attempts = o.attempts + 1, last_error = found.reason,
 			status = CASE WHEN found.failed THEN 'FAILED' ELSE 'PENDING' END,
-			next_attempt_at = CASE WHEN found.failed THEN NULL ELSE clock_timestamp() + make_interval(secs => found.delay) END
-		FROM found WHERE o.ctid = found.row
+			next_attempt_at = CASE WHEN found.failed THEN NULL ELSE clock_timestamp() + make_interval(secs => found.delay) END` + placeSQL + `
 	)
 	SELECT shard, pg_current_xact_id()::text::bigint FROM fence`
 
@@ -82,9 +92,7 @@ const rejectedSQL = fenceSQL + `, found AS (
 func mark(ctx context.Context, pool *pgxpool.Pool, order markOrder) marked {
 	result := marked{order: order, valid: make(map[int]bool)}
 	if len(order.published) > 0 {
-		f := fenceOf(order.published)
-		seqs, shards := seqsOf(order.published)
-		if result.err = result.exec(ctx, pool, publishedSQL, f.shards, f.names, f.tokens, seqs, shards); result.err != nil {
+		if result.err = result.exec(ctx, pool, publishedSQL, rowArgs(order.published)...); result.err != nil {
 			return result
 		}
 	}
@@ -94,9 +102,7 @@ func mark(ctx context.Context, pool *pgxpool.Pool, order markOrder) marked {
 		for i, r := range order.rejected {
 			rows[i], reasons[i], failed[i], delays[i] = r.row, r.reason, r.failed, r.delay.Seconds()
 		}
-		f := fenceOf(rows)
-		seqs, shards := seqsOf(rows)
-		result.err = result.exec(ctx, pool, rejectedSQL, f.shards, f.names, f.tokens, seqs, shards, reasons, failed, delays)
+		result.err = result.exec(ctx, pool, rejectedSQL, append(rowArgs(rows), reasons, failed, delays)...)
 	}
 	return result
 }
@@ -138,12 +144,21 @@ func fenceOf(rows []*row) fence {
 	return f
 }
 
-func seqsOf(rows []*row) (seqs []int64, shards []int16) {
-	seqs, shards = make([]int64, len(rows)), make([]int16, len(rows))
+// rowArgs are the first eight arguments of a mark: the fence, and where the rows are.
+func rowArgs(rows []*row) []any {
+	f := fenceOf(rows)
+	seqs, shards, created := make([]int64, len(rows)), make([]int16, len(rows)), make([]time.Time, len(rows))
+	first, last := rows[0].created, rows[0].created
 	for i, r := range rows {
-		seqs[i], shards[i] = r.seq, int16(r.shard.number)
+		seqs[i], shards[i], created[i] = r.seq, int16(r.shard.number), r.created
+		if r.created.Before(first) {
+			first = r.created
+		}
+		if r.created.After(last) {
+			last = r.created
+		}
 	}
-	return seqs, shards
+	return []any{f.shards, f.names, f.tokens, seqs, shards, created, first, last}
 }
 
 // storable makes a text fit a column: valid UTF-8, no zero bytes, not too long.

@@ -137,7 +137,9 @@ type Relay struct {
 	metrics    *metrics
 	database   *outage
 
-	// beforeMark lets tests stand between publishing and marking.
+	// beforeScan lets tests see where scans begin, beforeMark stand between publishing
+	// and marking.
+	beforeScan func(order scanOrder)
 	beforeMark func(ctx context.Context) error
 }
 

@@ -3,9 +3,11 @@ package outbox
 import (
 	"context"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/millrace/millrace/topics"
@@ -18,6 +20,15 @@ type scanOrder struct {
 	shards []scanShard
 	// known are the rows that the relay has in memory already.
 	known []int64
+	// window is when the rows were written that the scan has to find, blocking from
+	// when on rows that hold up their aggregate. A sweep looks everywhere.
+	window   window
+	blocking time.Time
+	// open are transactions of which the scan has to find all rows, if they have
+	// ended.
+	open []open
+	// pledge: the view needs one.
+	pledge bool
 }
 
 type scanShard struct {
@@ -35,10 +46,10 @@ type scanned struct {
 	rows  []*row
 	// truncated are the shards of which the scan did not return all open rows.
 	truncated map[int]bool
-	// horizon: no transaction with a lower id was running when the scan started.
-	horizon int64
-	// drawn is where the sequence stood during the scan.
-	drawn int64
+	snapshot  snapshot
+	// pledge is the id of a transaction that began after the scan, if one was asked
+	// for.
+	pledge int64
 	// The rest comes from sweeps only.
 	waiting []waitingLane
 	backlog backlog
@@ -49,6 +60,9 @@ type waitingLane struct {
 	shard  int
 	key    laneKey
 	failed bool
+	// seq and written are those of the rejected row.
+	seq     int64
+	written time.Time
 	// due is how long from now the row may be tried again; negative: at once.
 	due time.Duration
 }
@@ -62,51 +76,66 @@ type backlog struct {
 // pendingCap bounds how many rows per shard are counted for the gauge.
 const pendingCap = 10_000
 
-// The scan of one shard walks the index of open rows from its floor. Rows that we
-// have, and rows of aggregates that wait, are filtered out before the limit, so
+// The first row is about the snapshot, which is that of the whole statement, so
+// that the transactions which have ended in it are those whose rows it shows: the
+// scan begins before the rows of any of those that were open before.
+//
+// The scan of one shard walks the index of open rows of each partition. Rows that
+// we have, and rows of aggregates that wait, are filtered out before the limit, so
 // that neither can fill the batch for ever. The running sum keeps one answer from
 // taking more than its share of memory, however large the payloads are; the first
 // row always comes.
 const scanSQL = `
-	SELECT h.horizon, h.drawn, o.shard, o.seq, o.id::text, o.aggregate_type, o.aggregate_id, o.topic,
-		o.partition_key, o.payload, o.headers, o.attempts,
-		extract(epoch FROM clock_timestamp() - o.created_at)::float8, o.found
+	SELECT pg_postmaster_start_time(), clock_timestamp(),
+		(SELECT CASE WHEN is_called THEN last_value ELSE last_value - 1 END FROM outbox_events_seq),
+		pg_snapshot_xmax(pg_current_snapshot())::text::bigint,
+		ARRAY(SELECT x::text::bigint FROM pg_snapshot_xip(pg_current_snapshot()) AS x),
+		NULL::smallint, NULL::bigint, NULL::timestamptz, NULL::text, NULL::text, NULL::text, NULL::text, NULL::bytea, NULL::bytea, NULL::bytea,
+		NULL::integer, NULL::float8, NULL::bigint
+	UNION ALL
+	SELECT NULL, NULL, NULL, NULL, NULL, l.shard, l.seq, l.created_at, l.id::text, l.aggregate_type, l.aggregate_id, l.topic,
+		l.partition_key, l.payload, l.headers, l.attempts,
+		extract(epoch FROM clock_timestamp() - l.created_at)::float8, l.found
 	FROM (
-		SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS horizon,
-			(SELECT CASE WHEN is_called THEN last_value ELSE last_value - 1 END FROM outbox_events_seq) AS drawn
-	) AS h
-	LEFT JOIN LATERAL (
-		SELECT l.* FROM unnest($1::smallint[], $2::bigint[], $3::integer[]) AS s(number, floor, quota),
-		LATERAL (
-			SELECT e.*, count(*) OVER () AS found,
-				sum(coalesce(octet_length(e.payload), 0) + octet_length(e.headers)) OVER (ORDER BY e.seq) AS bytes,
-				row_number() OVER (ORDER BY e.seq) AS place
-			FROM (
-				SELECT o.* FROM outbox_events o
-				WHERE o.shard = s.number AND o.seq >= s.floor AND o.status = 'PENDING'
-					AND o.seq NOT IN (SELECT unnest($4::bigint[]))
-					AND (o.aggregate_type, o.aggregate_id) NOT IN (
-						SELECT b.aggregate_type, b.aggregate_id FROM outbox_events b
-						WHERE b.shard = ANY ($1::smallint[]) AND b.attempts > 0 AND b.status IN ('PENDING', 'FAILED')
-							AND (b.status = 'FAILED' OR b.next_attempt_at > now()))
-				ORDER BY o.seq LIMIT s.quota
-			) AS e
-		) AS l
-		WHERE l.place = 1 OR l.bytes <= $5
-	) AS o ON true`
+		SELECT number, quota, least(floor, (
+			SELECT min(t.seq) FROM unnest($6::bigint[], $7::bigint[]) AS t(xid, seq)
+			WHERE pg_visible_in_snapshot(t.xid::text::xid8, pg_current_snapshot()))) AS floor
+		FROM unnest($1::smallint[], $2::bigint[], $3::integer[]) AS u(number, floor, quota)
+	) AS s,
+	LATERAL (
+		SELECT e.*, count(*) OVER () AS found,
+			sum(coalesce(octet_length(e.payload), 0) + octet_length(e.headers)) OVER (ORDER BY e.seq) AS bytes,
+			row_number() OVER (ORDER BY e.seq) AS place
+		FROM (
+			SELECT o.* FROM outbox_events o
+			WHERE o.shard = s.number AND o.seq >= s.floor AND o.status = 'PENDING'
+				AND o.created_at >= $8 AND o.created_at < $9
+				AND o.seq NOT IN (SELECT unnest($4::bigint[]))
+				AND (o.aggregate_type, o.aggregate_id) NOT IN (
+					SELECT b.aggregate_type, b.aggregate_id FROM outbox_events b
+					WHERE b.shard = ANY ($1::smallint[]) AND b.attempts > 0 AND b.status IN ('PENDING', 'FAILED')
+						AND b.created_at >= $10 AND b.created_at < $9
+						AND (b.status = 'FAILED' OR b.next_attempt_at > now()))
+			ORDER BY o.seq LIMIT s.quota
+		) AS e
+	) AS l
+	WHERE l.place = 1 OR l.bytes <= $5`
 
 const waitingSQL = `
-	SELECT shard, aggregate_type, aggregate_id, status = 'FAILED',
+	SELECT shard, seq, aggregate_type, aggregate_id, status = 'FAILED', created_at,
 		coalesce(extract(epoch FROM next_attempt_at - now())::float8, 0)
 	FROM outbox_events WHERE shard = ANY ($1::smallint[]) AND attempts > 0 AND status IN ('PENDING', 'FAILED')`
 
+// The oldest is among the first, within the moments that lie between the drawing
+// of a number and the writing of the row.
 const backlogSQL = `
-	SELECT coalesce(sum(c.pending), 0)::bigint, coalesce(max(extract(epoch FROM clock_timestamp() - f.created_at)), 0)::float8
-	FROM unnest($1::smallint[]) AS s(number),
-	LATERAL (SELECT count(*) AS pending FROM (
-		SELECT FROM outbox_events WHERE shard = s.number AND status = 'PENDING' LIMIT $2) AS x) AS c
-	LEFT JOIN LATERAL (
-		SELECT created_at FROM outbox_events WHERE shard = s.number AND status = 'PENDING' ORDER BY seq LIMIT 1) AS f ON true`
+	SELECT coalesce(sum(c.pending), 0)::bigint, coalesce(extract(epoch FROM clock_timestamp() - min(c.oldest)), 0)::float8
+	FROM unnest($1::smallint[], $2::bigint[]) AS s(number, first),
+	LATERAL (SELECT count(*) AS pending, min(x.created_at) AS oldest FROM (
+		SELECT created_at FROM outbox_events WHERE shard = s.number AND seq >= s.first AND status = 'PENDING' ORDER BY seq LIMIT $3) AS x) AS c`
+
+// Any transaction with an id will do.
+const pledgeSQL = `SELECT pg_current_xact_id()::text::bigint`
 
 // planned makes the server plan the statement anew each time, with the values at
 // hand. A plan that was made and kept while the table was small reads a large
@@ -132,7 +161,14 @@ func scan(ctx context.Context, pool *pgxpool.Pool, order scanOrder, maxBytes int
 		return result
 	}
 	if order.sweep {
-		result.backlog, result.err = readBacklog(ctx, pool, numbers)
+		if result.backlog, result.err = readBacklog(ctx, pool, numbers, result.first()); result.err != nil {
+			return result
+		}
+	}
+	if order.pledge {
+		if err := pool.QueryRow(ctx, pledgeSQL).Scan(&result.pledge); err != nil {
+			result.err = fmt.Errorf("ask for a transaction id: %w", err)
+		}
 	}
 	return result
 }
@@ -145,7 +181,7 @@ func readWaiting(ctx context.Context, pool *pgxpool.Pool, numbers []int16) ([]wa
 	lanes, err := pgx.CollectRows(rows, func(r pgx.CollectableRow) (waitingLane, error) {
 		var l waitingLane
 		var due float64
-		err := r.Scan(&l.shard, &l.key.kind, &l.key.id, &l.failed, &due)
+		err := r.Scan(&l.shard, &l.seq, &l.key.kind, &l.key.id, &l.failed, &l.written, &due)
 		l.due = seconds(due)
 		return l, err
 	})
@@ -155,17 +191,47 @@ func readWaiting(ctx context.Context, pool *pgxpool.Pool, numbers []int16) ([]wa
 	return lanes, nil
 }
 
-func readBacklog(ctx context.Context, pool *pgxpool.Pool, numbers []int16) (backlog, error) {
+// first returns, shard by shard, the lowest seq that is open, or one below it: of
+// what the sweep has read, what was known, and what waits. So nobody has to walk
+// over the dead entries before it once more.
+func (s *scanned) first() []int64 {
+	lowest := int64(math.MaxInt64)
+	for _, seq := range s.order.known {
+		lowest = min(lowest, seq)
+	}
+	byShard := make(map[int]int64, len(s.order.shards))
+	note := func(shard int, seq int64) {
+		if low, ok := byShard[shard]; !ok || seq < low {
+			byShard[shard] = seq
+		}
+	}
+	for _, r := range s.rows {
+		note(r.shardNumber, r.seq)
+	}
+	for _, w := range s.waiting {
+		note(w.shard, w.seq)
+	}
+	first := make([]int64, len(s.order.shards))
+	for i, sh := range s.order.shards {
+		first[i] = lowest
+		if low, ok := byShard[sh.number]; ok {
+			first[i] = min(lowest, low)
+		}
+	}
+	return first
+}
+
+func readBacklog(ctx context.Context, pool *pgxpool.Pool, numbers []int16, first []int64) (backlog, error) {
 	var b backlog
 	var oldest float64
-	if err := pool.QueryRow(ctx, backlogSQL, planned, numbers, pendingCap).Scan(&b.pending, &oldest); err != nil {
+	if err := pool.QueryRow(ctx, backlogSQL, planned, numbers, first, pendingCap).Scan(&b.pending, &oldest); err != nil {
 		return backlog{}, fmt.Errorf("read backlog: %w", err)
 	}
 	b.oldest = seconds(oldest)
 	return b, nil
 }
 
-// read fills rows, truncated, horizon and drawn.
+// read fills snapshot, rows and truncated.
 func (s *scanned) read(ctx context.Context, pool *pgxpool.Pool, numbers []int16, maxBytes int64) error {
 	floors, quotas := make([]int64, len(numbers)), make([]int32, len(numbers))
 	quota := make(map[int]int, len(numbers))
@@ -173,37 +239,28 @@ func (s *scanned) read(ctx context.Context, pool *pgxpool.Pool, numbers []int16,
 		floors[i], quotas[i] = sh.floor, int32(sh.quota)
 		quota[sh.number] = sh.quota
 	}
-	rows, err := pool.Query(ctx, scanSQL, planned, numbers, floors, quotas, s.order.known, maxBytes)
+	xids, seqs := make([]int64, len(s.order.open)), make([]int64, len(s.order.open))
+	for i, o := range s.order.open {
+		xids[i], seqs[i] = o.xid, o.seq+1
+	}
+	since, until := s.order.window.bounds()
+	rows, err := pool.Query(ctx, scanSQL, planned, numbers, floors, quotas, s.order.known, maxBytes, xids, seqs,
+		since, until, bound(s.order.blocking, pgtype.NegativeInfinity))
 	if err != nil {
 		return fmt.Errorf("scan: %w", err)
 	}
 	defer rows.Close()
 	returned, found := make(map[int]int), make(map[int]int)
 	for rows.Next() {
-		var (
-			shard, seq, n   *int64
-			id, kind, aggID *string
-			topic           *string
-			key, payload    []byte
-			headers         []byte
-			attempts        *int
-			age             *float64
-		)
-		if err := rows.Scan(&s.horizon, &s.drawn, &shard, &seq, &id, &kind, &aggID, &topic, &key, &payload, &headers, &attempts, &age, &n); err != nil {
+		r, n, err := s.readRow(rows)
+		switch {
+		case err != nil:
 			return fmt.Errorf("scan: %w", err)
+		case r != nil:
+			returned[r.shardNumber]++
+			found[r.shardNumber] = n
+			s.rows = append(s.rows, r)
 		}
-		if seq == nil {
-			continue // nothing is open
-		}
-		number := int(*shard)
-		returned[number]++
-		found[number] = int(*n)
-		r := &row{seq: *seq, shardNumber: number, id: *id, lane: laneKey{*kind, *aggID}, topic: topics.Topic(*topic), attempts: *attempts}
-		r.record = topics.Record{Key: key, Value: payload}
-		r.bytes = len(payload) + len(headers) + len(key)
-		r.born = time.Now().Add(-seconds(*age))
-		r.record.Headers, r.damage = DecodeHeaders(headers)
-		s.rows = append(s.rows, r)
 	}
 	if err := rows.Err(); err != nil {
 		return fmt.Errorf("scan: %w", err)
@@ -212,6 +269,39 @@ func (s *scanned) read(ctx context.Context, pool *pgxpool.Pool, numbers []int16,
 		s.truncated[number] = n >= quota[number] || returned[number] < n
 	}
 	return nil
+}
+
+// readRow returns a row of the outbox, and how many its shard has; or nil for the
+// row about the snapshot, which it notes.
+func (s *scanned) readRow(rows pgx.Rows) (r *row, found int, err error) {
+	var (
+		started, clock, created    *time.Time
+		drawn, xmax, shard, seq, n *int64
+		running                    []int64
+		id, kind, aggID            *string
+		topic                      *string
+		key, payload               []byte
+		headers                    []byte
+		attempts                   *int
+		age                        *float64
+	)
+	if err := rows.Scan(&started, &clock, &drawn, &xmax, &running,
+		&shard, &seq, &created, &id, &kind, &aggID, &topic, &key, &payload, &headers, &attempts, &age, &n); err != nil {
+		return nil, 0, err
+	}
+	if seq == nil {
+		s.snapshot = snapshot{started: *started, clock: *clock, drawn: *drawn, xmax: *xmax, running: running}
+		return nil, 0, nil
+	}
+	r = &row{
+		seq: *seq, created: *created, shardNumber: int(*shard), id: *id, lane: laneKey{*kind, *aggID},
+		topic: topics.Topic(*topic), attempts: *attempts,
+	}
+	r.record = topics.Record{Key: key, Value: payload}
+	r.bytes = len(payload) + len(headers) + len(key)
+	r.born = time.Now().Add(-seconds(*age))
+	r.record.Headers, r.damage = DecodeHeaders(headers)
+	return r, int(*n), nil
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

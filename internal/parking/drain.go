@@ -25,18 +25,22 @@ type DB interface {
 // gone is settled: nobody can decide about it any more.
 const blocked = `EXISTS (SELECT FROM dead_letters d WHERE d.id = l.head AND d.status = 'OPEN')`
 
+// paused is whether an operator keeps the consumer of lane l from getting events.
+const paused = `EXISTS (SELECT FROM consumers p WHERE p.name = l.consumer AND p.paused_at IS NOT NULL)`
+
 const claimLane = `
 UPDATE parked_lanes c SET token = c.token + 1, leased_until = clock_timestamp() + $2::interval
 WHERE id = (
     SELECT l.id FROM parked_lanes l
     WHERE l.consumer_group = ANY($1) AND l.next_try_at <= clock_timestamp()
       AND (l.leased_until IS NULL OR l.leased_until < clock_timestamp()) AND NOT ` + blocked + `
+      AND NOT ` + paused + `
     ORDER BY l.next_try_at, l.id LIMIT 1
     FOR NO KEY UPDATE SKIP LOCKED)
 RETURNING id, token, consumer, consumer_group, topic, topic_id, partition, key, tries`
 
 // Claim takes the lease of a lane of these groups that can be drained and that
-// nobody else drains. It returns false when there is none.
+// nobody else drains, of a consumer that is not paused. It returns false when there is none.
 func Claim(ctx context.Context, db DB, groups []string, lease time.Duration) (pipeline.Lane, bool, error) {
 	var lane pipeline.Lane
 	var topicID uuid.UUID
@@ -82,12 +86,14 @@ func change(ctx context.Context, db postgres.Beginner, lane pipeline.Lane, what,
 	return nil
 }
 
-// Next returns the first events of a lane, at most limit. The lease is not checked;
+// Next returns the first events of a lane, at most limit, and none while its
+// consumer is paused. The lease is not checked;
 // the transaction of their effect does.
 func Next(ctx context.Context, db DB, lane pipeline.Lane, limit int) ([]topics.Record, error) {
 	rows, err := db.Query(ctx, `
-SELECT "offset", record_time, key, value, header_keys, header_values FROM parked_events
-WHERE lane = $1 ORDER BY "offset" LIMIT $2`, lane.ID, limit)
+SELECT e."offset", e.record_time, e.key, e.value, e.header_keys, e.header_values
+FROM parked_events e JOIN parked_lanes l ON l.id = e.lane
+WHERE e.lane = $1 AND NOT `+paused+` ORDER BY e."offset" LIMIT $2`, lane.ID, limit)
 	if err != nil {
 		return nil, fmt.Errorf("read lane %d: %w", lane.ID, err)
 	}
@@ -181,7 +187,7 @@ func Below(ctx context.Context, tx Tx, lane, next int64) ([]int64, error) {
 
 const settleHead = `
 WITH letter AS (
-    UPDATE dead_letters SET status = 'OPEN'
+    UPDATE dead_letters SET status = 'OPEN', archived_at = NULL
     FROM parked_lanes l
     WHERE l.id = $1 AND dead_letters.consumer = l.consumer AND dead_letters.topic_id = l.topic_id
       AND dead_letters.partition = l.partition AND "offset" = $3

@@ -111,7 +111,7 @@ WHERE l.consumer_group = $1 AND l.topic_id = $2 AND l.partition = $3 GROUP BY l.
 // later one.
 const openLane = `
 WITH letter AS (
-    UPDATE dead_letters SET status = 'OPEN'
+    UPDATE dead_letters SET status = 'OPEN', archived_at = NULL
     WHERE consumer = $4 AND topic_id = $2 AND partition = $3 AND "offset" = $5
     RETURNING id
 ), opened AS (

@@ -84,10 +84,15 @@ func runTx(ctx context.Context, db Beginner, fn func(ctx context.Context, tx pgx
 func commit(ctx context.Context, tx pgx.Tx) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)
 	defer cancel()
+	wasClosed := tx.Conn().IsClosed()
 	err := tx.Commit(ctx)
 	switch {
 	case err == nil:
 		return nil
+	case errors.Is(err, pgconn.ErrConnClosed) && !wasClosed:
+		// The driver also says "closed", and "safe to retry", when the connection broke
+		// while it waited for the answer: the commit was sent.
+		return fmt.Errorf("commit: %w: %w", ErrInDoubt, err)
 	case errors.Is(err, pgx.ErrTxCommitRollback), errors.Is(err, pgx.ErrTxClosed), pgconn.SafeToRetry(err):
 		// The server rolled back, or nothing was sent.
 		return fmt.Errorf("commit: %w", err)

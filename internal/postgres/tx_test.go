@@ -3,7 +3,10 @@ package postgres
 import (
 	"context"
 	"errors"
+	"io"
+	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -156,4 +159,41 @@ func TestInTxKnowsWhenTheCommitWasNotSent(t *testing.T) {
 	assert.NotErrorIs(t, err, ErrInDoubt)
 	assert.True(t, IsInfrastructure(err))
 	assert.Zero(t, counters(t, pool))
+}
+
+// deaf is a connection that loses what the server answers.
+type deaf struct {
+	net.Conn
+	now *atomic.Bool
+}
+
+func (d deaf) Read(b []byte) (int, error) {
+	n, err := d.Conn.Read(b)
+	if n > 0 && d.now.Load() {
+		return 0, errors.Join(io.ErrUnexpectedEOF, d.Close())
+	}
+	return n, err
+}
+
+// The driver takes an answer to COMMIT that never came for a connection that had
+// been closed before, where trying again would be safe.
+func TestInTxDoesNotTrustALostAnswer(t *testing.T) {
+	t.Parallel()
+	pool := tablePool(t)
+	var now atomic.Bool
+	config := pool.Config()
+	config.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, network, address)
+		return deaf{conn, &now}, err
+	}
+	breaking, err := pgxpool.NewWithConfig(t.Context(), config)
+	require.NoError(t, err)
+	t.Cleanup(breaking.Close)
+	err = InTx(t.Context(), breaking, func(ctx context.Context, tx pgx.Tx) error {
+		defer now.Store(true)
+		return increment(ctx, tx, 1)
+	})
+	require.ErrorIs(t, err, ErrInDoubt)
+	assert.True(t, IsInfrastructure(err))
+	assert.Equal(t, 1, counters(t, pool), "it was committed")
 }

@@ -48,7 +48,7 @@ var sharedServer = sync.OnceValues(func() (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	settings := map[string]string{"max_connections": "300"}
+	settings := map[string]string{"max_connections": "300", "max_prepared_transactions": "20"}
 	if os.Getenv(fsyncEnv) == "" {
 		settings["fsync"] = "off"
 		settings["full_page_writes"] = "off"

@@ -121,6 +121,11 @@ func (s *memoryStore) Apply(ctx context.Context, w pipeline.Work) ([]pipeline.Ve
 	if len(fresh) > 0 {
 		err = w.Effect(ctx, tx, fresh)
 	}
+	for i, e := range w.Entries {
+		if err == nil && e.Letter != nil && e.With != nil && verdicts[i] == pipeline.Fresh {
+			err = pipeline.Infrastructure(e.With(ctx, tx))
+		}
+	}
 	if err == nil && len(filed) > 0 && s.letters.fail != nil {
 		err = pipeline.Infrastructure(s.letters.fail)
 	}

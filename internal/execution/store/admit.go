@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/millrace/millrace/internal/crash"
 	"github.com/millrace/millrace/internal/execution"
 )
 
@@ -67,6 +68,8 @@ type Admitted struct {
 	Executions int
 	// Free is how many slots were left after the round.
 	Free int
+	// More says that another round may admit more at once.
+	More bool
 }
 
 // Admit admits queued executions of a class, in the order of their rank, as far
@@ -76,9 +79,14 @@ type Admitted struct {
 // worker has waits without holding up anybody.
 func (s *Store) Admit(ctx context.Context, a Admission) (Admitted, error) {
 	var out Admitted
+	opened := false
 	err := s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		out = Admitted{}
 		if err := a.Fence(ctx, tx); err != nil {
+			return err
+		}
+		var err error
+		if opened, err = openGates(ctx, tx); err != nil {
 			return err
 		}
 		room, err := readCapacity(ctx, tx, a)
@@ -86,45 +94,71 @@ func (s *Store) Admit(ctx context.Context, a Admission) (Admitted, error) {
 			return fmt.Errorf("read capacity: %w", err)
 		}
 		out.Free = room.total - room.used
-		if out.Free <= 0 {
-			return nil
-		}
-		queued, err := load(ctx, tx, admissible, a.Class, room.executors, room.largest, min(out.Free, a.Max))
-		if err != nil {
-			return fmt.Errorf("read queue: %w", err)
-		}
-		change := &change{}
-		for _, l := range queued {
-			if l.Slots() > out.Free {
-				break
-			}
-			task, err := l.Schedule(l.now, a.Admitter, s.policy)
-			if err != nil {
-				return err
-			}
-			change.touch(l.Execution)
-			change.tasks = append(change.tasks, task)
-			out.Free -= l.Slots()
-			out.Executions++
-		}
-		return change.save(ctx, tx)
+		return s.admit(ctx, tx, a, room, &out)
 	})
 	if err != nil {
 		return Admitted{}, fmt.Errorf("admit: %w", err)
 	}
+	if out.Executions > 0 {
+		crash.At("admitter.admitted")
+	}
+	if opened {
+		// It may be one of another class, whose admitter sleeps.
+		s.waker.Wake(WakeAdmission)
+	}
 	return out, nil
+}
+
+// lookAhead is how many executions a round looks at even if fewer can be admitted:
+// those whose keys are taken get out of the way.
+const lookAhead = 64
+
+func (s *Store) admit(ctx context.Context, tx pgx.Tx, a Admission, room capacity, out *Admitted) error {
+	if out.Free <= 0 {
+		return nil
+	}
+	wanted := min(max(out.Free, lookAhead), a.Max)
+	queued, err := load(ctx, tx, admissible, a.Class, room.executors, room.largest, wanted)
+	if err != nil {
+		return fmt.Errorf("read queue: %w", err)
+	}
+	turn, shut, err := takeTurns(ctx, tx, queued)
+	if err != nil {
+		return err
+	}
+	// Where gates were shut, others behind them may fit.
+	out.More = len(queued) == wanted && shut > 0
+	change := &change{}
+	for _, l := range queued {
+		if l.Request.ConcurrencyKey != "" && !turn[l.ID] {
+			continue
+		}
+		if l.Slots() > out.Free {
+			out.More = false
+			break
+		}
+		task, err := l.Schedule(l.now, a.Admitter, s.policy)
+		if err != nil {
+			return err
+		}
+		change.touch(l.Execution)
+		change.tasks = append(change.tasks, task)
+		out.Free -= l.Slots()
+		out.Executions++
+	}
+	out.More = out.More || out.Executions == a.Max
+	err = change.save(ctx, tx)
+	if out.Executions > 0 {
+		crash.At("admitter.admitting")
+	}
+	return err
 }
 
 // admissible selects, in order, what may be admitted. A row that somebody else
 // has locked is being cancelled or timed out: it is skipped.
 const admissible = `SELECT ` + columns + ` FROM executions e
-	WHERE state = 'QUEUED' AND resource_class = $1 AND executor = ANY($2) AND slots <= $3
+	WHERE state = 'QUEUED' AND NOT gated AND resource_class = $1 AND executor = ANY($2) AND slots <= $3
 	  AND ready_at <= clock_timestamp()
-	  AND (concurrency_key IS NULL OR NOT EXISTS (
-		SELECT FROM executions head
-		WHERE head.tenant = e.tenant AND head.concurrency_key = e.concurrency_key
-		  AND head.concurrency_seq < e.concurrency_seq
-		  AND head.state IN ('REQUESTED', 'QUEUED', 'SCHEDULED', 'RUNNING')))
 	ORDER BY rank, id LIMIT $4 FOR UPDATE SKIP LOCKED`
 
 // capacity is what a class has: slots in all and in use, the slots of its largest

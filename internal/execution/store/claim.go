@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/millrace/millrace/internal/crash"
 	"github.com/millrace/millrace/internal/execution"
 	"github.com/millrace/millrace/internal/executor"
 )
@@ -51,10 +52,17 @@ func (s *Store) Claim(ctx context.Context, c Claim) ([]*execution.Execution, err
 			change.touch(l.Execution)
 		}
 		claimed = change.executions
-		return change.save(ctx, tx)
+		err = change.save(ctx, tx)
+		if len(claimed) > 0 {
+			crash.At("worker.claiming")
+		}
+		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("claim: %w", err)
+	}
+	if len(claimed) > 0 {
+		crash.At("worker.claimed")
 	}
 	return claimed, nil
 }
@@ -97,35 +105,66 @@ func split(refs []Ref) (ids []string, attempts []int) {
 	return ids, attempts
 }
 
-// Beat is what a heartbeat brought back for one attempt.
+// Beat is what a heartbeat, or an append of output, brought back for one attempt.
 type Beat struct {
 	Ref
 	// Cancel is true when somebody asked for the execution to stop.
 	Cancel bool
+	// Renewed is true when the lease was renewed. Where it is false the attempt is
+	// still the worker's, but its lease ends when it did before.
+	Renewed bool
 }
 
-// Heartbeat renews the leases of a worker by another lease from now. An attempt
-// that is missing from the answer is not the worker's any more.
-func (s *Store) Heartbeat(ctx context.Context, worker string, refs []Ref, lease time.Duration) ([]Beat, error) {
-	ids, attempts := split(refs)
-	// No event and no new version: a renewal changes no fact about the execution.
-	rows, err := s.pool.Query(ctx, `
+// The statement leaves out a row that another transaction has locked, rather than
+// let it hold up the renewal of all others. Who that may be, and why it is right to
+// report the attempt as held and not renewed:
+//
+//   - this worker's own append of output, which renews the lease itself, or its own
+//     result, after which there is nothing to renew;
+//   - a cancel, which leaves the lease as it is and wakes the worker once it is
+//     committed: the next heartbeat brings it;
+//   - the sweeper, which ends a lease that has run out. The worker's deadline for it
+//     has passed before that, and the next heartbeat finds the attempt missing.
+//
+// The last SELECT sees the rows as they were when the statement began. So a cancel
+// is delivered although the row is locked for something else.
+const heartbeatSQL = `
+	WITH held AS (
+		SELECT id, attempt FROM unnest($2::text[]::uuid[], $3::integer[]) AS h(id, attempt)
+	), free AS (
+		SELECT e.id, e.attempt FROM executions e JOIN held USING (id, attempt)
+		WHERE e.state = 'RUNNING' AND e.worker = $1
+		FOR NO KEY UPDATE OF e SKIP LOCKED
+	), renewed AS (
 		UPDATE executions e SET
 			lease_expires_at = clock_timestamp() + $4::interval,
 			due_at = clock_timestamp() + $4::interval
-		FROM unnest($2::text[]::uuid[], $3::integer[]) AS held(id, attempt)
-		WHERE e.id = held.id AND e.attempt = held.attempt AND e.state = 'RUNNING' AND e.worker = $1
-		RETURNING e.id::text, e.attempt, e.cancel IS NOT NULL`, worker, ids, attempts, lease)
+		FROM free WHERE e.id = free.id
+		RETURNING e.id, e.cancel IS NOT NULL AS cancel
+	)
+	SELECT e.id::text, e.attempt, coalesce(renewed.cancel, e.cancel IS NOT NULL), renewed.id IS NOT NULL
+	FROM held JOIN executions e USING (id, attempt) LEFT JOIN renewed ON renewed.id = e.id
+	WHERE e.state = 'RUNNING' AND e.worker = $1`
+
+// Heartbeat renews the leases of a worker by another lease from now. It waits for
+// nobody: the lease of an execution that is being changed at this moment is not
+// renewed, which the answer says. An attempt that is missing from the answer is
+// not the worker's any more.
+func (s *Store) Heartbeat(ctx context.Context, worker string, refs []Ref, lease time.Duration) ([]Beat, error) {
+	ids, attempts := split(refs)
+	// No event and no new version: a renewal changes no fact about the execution.
+	rows, err := s.pool.Query(ctx, heartbeatSQL, worker, ids, attempts, lease)
 	if err != nil {
 		return nil, fmt.Errorf("heartbeat: %w", err)
 	}
 	beats, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (Beat, error) {
 		var b Beat
-		return b, row.Scan(&b.ID, &b.Attempt, &b.Cancel)
+		return b, row.Scan(&b.ID, &b.Attempt, &b.Cancel, &b.Renewed)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("heartbeat: %w", err)
 	}
+	crash.At("worker.renewed")
 	return beats, nil
 }
 
@@ -183,11 +222,14 @@ func (s *Store) Finish(ctx context.Context, finishes []Finish) ([]error, error) 
 				change.touch(l.Execution)
 			}
 		}
-		return change.save(ctx, tx)
+		err = change.save(ctx, tx)
+		crash.At("worker.finishing")
+		return err
 	}, WakeAdmission)
 	if err != nil {
 		return nil, fmt.Errorf("finish: %w", err)
 	}
+	crash.At("worker.finished")
 	return outcomes, nil
 }
 
@@ -210,12 +252,17 @@ func (s *Store) Sweep(ctx context.Context, max int) (int, error) {
 			}
 		}
 		n = len(change.executions)
-		return change.save(ctx, tx)
+		err = change.save(ctx, tx)
+		if n > 0 {
+			crash.At("sweeper.sweeping")
+		}
+		return err
 	})
 	if err != nil {
 		return 0, fmt.Errorf("sweep: %w", err)
 	}
 	if n > 0 {
+		crash.At("sweeper.swept")
 		s.waker.Wake(WakeAdmission)
 	}
 	return n, nil

@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/millrace/millrace/internal/crash"
 	"github.com/millrace/millrace/internal/executor"
 	"github.com/millrace/millrace/topics"
 )
@@ -30,10 +32,14 @@ func (c OutputChunk) event() topics.ExecutionOutput {
 	}
 }
 
-// AppendOutput records pieces of output of one running attempt, in order. It
+// AppendOutput records pieces of output of one running attempt, in order, and
+// renews its lease: while it has the row locked, no heartbeat can. It
 // returns execution.ErrStaleAttempt or execution.ErrTerminal when the attempt is
 // not the worker's any more.
-func (s *Store) AppendOutput(ctx context.Context, worker string, ref Ref, chunks []OutputChunk) error {
+func (s *Store) AppendOutput(
+	ctx context.Context, worker string, ref Ref, chunks []OutputChunk, lease time.Duration,
+) (Beat, error) {
+	var beat Beat
 	err := s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		found, err := lockByID(ctx, tx, []string{ref.ID})
 		if err != nil {
@@ -46,6 +52,7 @@ func (s *Store) AppendOutput(ctx context.Context, worker string, ref Ref, chunks
 		if err := l.CheckHolder(worker, ref.Attempt); err != nil {
 			return err
 		}
+		beat = Beat{Ref: ref, Cancel: l.Cancel != nil}
 		fresh, err := insertOutputs(ctx, tx, chunks)
 		if err != nil || len(fresh) == 0 {
 			return err
@@ -53,14 +60,17 @@ func (s *Store) AppendOutput(ctx context.Context, worker string, ref Ref, chunks
 		for _, chunk := range fresh {
 			l.Execution.Output(l.now, chunk.event())
 		}
+		l.Renew(l.now, lease)
+		beat.Renewed = true
 		change := &change{}
 		change.touch(l.Execution)
 		return change.save(ctx, tx)
 	})
 	if err != nil {
-		return fmt.Errorf("append output: %w", err)
+		return Beat{}, fmt.Errorf("append output: %w", err)
 	}
-	return nil
+	crash.At("worker.output_appended")
+	return beat, nil
 }
 
 // insertOutputs writes chunks and returns those that were new. A chunk that is

@@ -62,27 +62,42 @@ type loaded struct {
 }
 
 func scan(row pgx.CollectableRow) (loaded, error) {
-	e := &execution.Execution{}
-	var (
-		now                                 time.Time
-		ready, rank, due, queued, scheduled *time.Time
-		started, finished, leaseExpires     *time.Time
-		worker                              *string
-	)
-	err := row.Scan(&e.ID, &e.Request, &e.State, &e.Version, &e.Attempt, &e.Failures, &e.Deliveries,
-		&ready, &rank, &due, &e.RequestedAt, &queued, &scheduled, &started, &finished,
-		&worker, &leaseExpires, &e.Cancel, &e.Result, &now)
-	if err != nil {
+	var r stored
+	if err := row.Scan(r.targets()...); err != nil {
 		return loaded{}, err
 	}
-	e.RequestedAt = e.RequestedAt.UTC()
-	e.ReadyAt, e.Rank, e.DueAt, e.QueuedAt = moment(ready), moment(rank), moment(due), moment(queued)
-	e.ScheduledAt, e.StartedAt, e.FinishedAt = moment(scheduled), moment(started), moment(finished)
-	e.LeaseExpiresAt = moment(leaseExpires)
-	if worker != nil {
-		e.Worker = *worker
+	return r.loaded(), nil
+}
+
+// stored is a row of columns on its way in.
+type stored struct {
+	execution.Execution
+	now                                 time.Time
+	ready, rank, due, queued, scheduled *time.Time
+	started, finished, leaseExpires     *time.Time
+	worker                              *string
+}
+
+// targets are where columns are scanned to.
+func (r *stored) targets() []any {
+	e := &r.Execution
+	return []any{
+		&e.ID, &e.Request, &e.State, &e.Version, &e.Attempt, &e.Failures, &e.Deliveries,
+		&r.ready, &r.rank, &r.due, &e.RequestedAt, &r.queued, &r.scheduled, &r.started, &r.finished,
+		&r.worker, &r.leaseExpires, &e.Cancel, &e.Result, &r.now,
 	}
-	return loaded{Execution: e, now: now.UTC()}, nil
+}
+
+func (r *stored) loaded() loaded {
+	e := r.Execution
+	e.RequestedAt = e.RequestedAt.UTC()
+	e.ReadyAt, e.Rank, e.DueAt, e.QueuedAt = moment(r.ready), moment(r.rank), moment(r.due), moment(r.queued)
+	e.ScheduledAt, e.StartedAt, e.FinishedAt = moment(r.scheduled), moment(r.started), moment(r.finished)
+	e.LeaseExpiresAt = moment(r.leaseExpires)
+	if r.worker != nil {
+		e.Worker = *r.worker
+	}
+	return loaded{Execution: &e, now: r.now.UTC()}
 }
 
 // moment turns a nullable column into a time that is zero for null.
@@ -142,6 +157,9 @@ func (c *change) save(ctx context.Context, tx pgx.Tx) error {
 	return inBatch(ctx, tx, func(b statements) error {
 		if err := update(ctx, b, c.executions); err != nil {
 			return fmt.Errorf("update executions: %w", err)
+		}
+		if err := release(ctx, b, c.executions); err != nil {
+			return fmt.Errorf("release concurrency keys: %w", err)
 		}
 		return c.publish(ctx, b)
 	})

@@ -423,7 +423,7 @@ func TestExpiredLeaseStartsTheNextAttempt(t *testing.T) {
 	require.ErrorIs(t, b.finish(first, executor.Result{Outcome: executor.Completed}), execution.ErrStaleAttempt)
 	beats, err := b.Heartbeat(t.Context(), "w", []store.Ref{{ID: ids[0], Attempt: 1}, {ID: ids[0], Attempt: 2}}, time.Minute)
 	require.NoError(t, err)
-	assert.Equal(t, []store.Beat{{Ref: store.Ref{ID: ids[0], Attempt: 2}}}, beats)
+	assert.Equal(t, []store.Beat{{Ref: store.Ref{ID: ids[0], Attempt: 2}, Renewed: true}}, beats)
 	require.NoError(t, b.finish(second, executor.Result{Outcome: executor.Completed}))
 	require.ErrorIs(t, b.finish(second, executor.Result{Outcome: executor.Completed}), execution.ErrTerminal)
 	assert.Equal(t, []string{
@@ -493,9 +493,15 @@ func TestOutputAppendedTwiceIsThereOnce(t *testing.T) {
 	ref := store.Ref{ID: ids[0], Attempt: 1}
 	first := store.OutputChunk{Ref: ref, Stream: executor.Stdout, Data: []byte("one ")}
 	second := store.OutputChunk{Ref: ref, Stream: executor.Stdout, Index: 1, Offset: 4, Data: []byte("two")}
-	require.NoError(t, b.AppendOutput(t.Context(), "w", ref, []store.OutputChunk{first}))
-	require.NoError(t, b.AppendOutput(t.Context(), "w", ref, []store.OutputChunk{first}), "an append whose commit was in doubt")
-	require.ErrorIs(t, b.AppendOutput(t.Context(), "other", ref, []store.OutputChunk{second}), execution.ErrStaleAttempt)
+	beat, err := b.AppendOutput(t.Context(), "w", ref, []store.OutputChunk{first}, time.Hour)
+	require.NoError(t, err)
+	assert.Equal(t, store.Beat{Ref: ref, Renewed: true}, beat)
+	assert.Greater(t, time.Until(b.get(ids[0]).LeaseExpiresAt), 30*time.Minute, "the claim was for a minute")
+	beat, err = b.AppendOutput(t.Context(), "w", ref, []store.OutputChunk{first}, time.Hour)
+	require.NoError(t, err, "an append whose commit was in doubt")
+	assert.Equal(t, store.Beat{Ref: ref}, beat)
+	_, err = b.AppendOutput(t.Context(), "other", ref, []store.OutputChunk{second}, time.Hour)
+	require.ErrorIs(t, err, execution.ErrStaleAttempt)
 	require.NoError(t, b.finish(e, executor.Result{Outcome: executor.Completed}, first, second))
 	assert.Equal(t, []string{
 		"requested", "queued", "scheduled", "task", "started", "output", "output", "completed",

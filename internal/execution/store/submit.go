@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/millrace/millrace/internal/crash"
 	"github.com/millrace/millrace/internal/execution"
 	"github.com/millrace/millrace/topics"
 )
@@ -74,6 +75,7 @@ func (s *Store) Submit(ctx context.Context, reqs []topics.Request) ([]Submitted,
 	if err != nil {
 		return nil, fmt.Errorf("submit: %w", err)
 	}
+	crash.At("submit.recorded")
 	return results, nil
 }
 
@@ -117,12 +119,14 @@ func submit(ctx context.Context, tx pgx.Tx, valid []*submission, results []Submi
 		results[sub.index].Execution = e
 		change.touch(e)
 	}
-	return inBatch(ctx, tx, func(b statements) error {
+	err = inBatch(ctx, tx, func(b statements) error {
 		if err := insert(ctx, b, change.executions, seqs); err != nil {
 			return fmt.Errorf("insert executions: %w", err)
 		}
 		return change.publish(ctx, b)
 	})
+	crash.At("submit.recording")
+	return err
 }
 
 // claimKeys stores the idempotency keys of the submissions and returns those

@@ -108,7 +108,7 @@ func testAnyBytes(t *testing.T, b *bench) {
 		{Key: []byte{0xff, 0xfe, 0}, Value: []byte{0xc3, 0x28}, Headers: []topics.Header{{Key: "\xff", Value: []byte{0x80}}, {Key: "ce_id", Value: []byte{0xff}}}},
 		{Value: []byte("{not json"), Headers: []topics.Header{{Key: "a", Value: []byte("1")}, {Key: "b", Value: nil}, {Key: "a", Value: []byte("2")}}},
 		{Value: []byte("x"), Headers: many},
-		{Value: []byte("_"), Headers: []topics.Header{{Key: kafka.HeaderMessageUUID, Value: []byte("not a uuid")}}},
+		{Value: []byte("_"), Headers: []topics.Header{{Key: delivery.HeaderMessageUUID, Value: []byte("not a uuid")}}},
 	}
 	for i := range sent {
 		sent[i].Topic = b.topic
@@ -234,10 +234,10 @@ func testForms(t *testing.T, b *bench) {
 	b.create(1)
 	ch := b.subscribe(b.subscriber(nil))
 	plain := message.NewMessage("an id", []byte("plain"))
-	plain.Metadata.Set(kafka.MetadataPartitionKey, "the key")
+	plain.Metadata.Set(delivery.MetadataPartitionKey, "the key")
 	plain.Metadata.Set("colour", "blue")
 	exact := message.NewMessage("another id", []byte("ignored"))
-	kafka.WithRecord(exact, topics.Record{Key: nil, Value: nil, Headers: []topics.Header{
+	delivery.WithRecord(exact, topics.Record{Key: nil, Value: nil, Headers: []topics.Header{
 		{Key: "x", Value: []byte{1}}, {Key: "x", Value: []byte{0xff}}, {Key: "y", Value: []byte("y")},
 	}})
 	require.NoError(t, b.pub.Publish(b.topic, plain, exact))

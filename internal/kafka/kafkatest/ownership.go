@@ -83,7 +83,7 @@ func testRebalanceUnderPoison(t *testing.T, b *bench) {
 
 // requireNoZombie fails if a partition is handed out by a member that does not
 // own it: it watches a hundred redeliveries of the poisoned one.
-func requireNoZombie(t *testing.T, seen *log, other *kafka.Subscriber, who string) {
+func requireNoZombie(t *testing.T, seen *log, other Subscriber, who string) {
 	t.Helper()
 	owner, loser := "a", who
 	for _, st := range other.Status() {

@@ -52,9 +52,9 @@ func watermillFeatures(partitions int32) tests.Features {
 }
 
 func watermillPair(t *testing.T, broker Broker, partitions int32, group string) (message.Publisher, message.Subscriber) {
-	pub, err := kafka.NewPublisher(broker.Config(), kafka.PublisherConfig{})
+	pub, err := broker.Driver.publisher(broker.Config())
 	require.NoError(t, err)
-	sub, err := kafka.NewSubscriber(broker.Config(), kafka.SubscriberConfig{
+	sub, err := broker.Driver.subscriber(broker.Config(), kafka.SubscriberConfig{
 		Group: group, BackoffInitial: time.Millisecond, BackoffMax: 10 * time.Millisecond,
 		DrainTimeout: time.Second, CommitInterval: 10 * time.Millisecond,
 	})
@@ -69,7 +69,7 @@ func watermillPair(t *testing.T, broker Broker, partitions int32, group string) 
 
 // creator creates topics where the suite expects them to come into being.
 type creator struct {
-	*kafka.Subscriber
+	Subscriber
 	cfg        kafka.Config
 	partitions int32
 }

@@ -4,6 +4,7 @@
 package admin
 
 import (
+	"encoding/json"
 	"log/slog"
 	"net/http"
 	"net/http/pprof"
@@ -16,15 +17,25 @@ import (
 )
 
 // NewHandler returns the handler of the admin server: /metrics of the registry,
-// /debug/pprof, /livez, /readyz and /healthz. A metric that cannot be collected
-// is logged and left out; the others are still served.
-func NewHandler(config server.Config, gatherer prometheus.Gatherer, h *health.Health, logger *slog.Logger) http.Handler {
+// /debug/pprof, /livez, /readyz and /healthz, and /consumers: what partitions
+// returns, as JSON, which is how the consumers of this very process are doing, also
+// while no database can be asked. A metric that cannot be collected is logged and
+// left out; the others are still served.
+func NewHandler(
+	config server.Config, gatherer prometheus.Gatherer, h *health.Health, partitions func() any, logger *slog.Logger,
+) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{
 		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
 		ErrorHandling:     promhttp.ContinueOnError,
 		EnableOpenMetrics: true,
 	}))
+	mux.HandleFunc("GET /consumers", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		encoder := json.NewEncoder(w)
+		encoder.SetIndent("", "  ")
+		_ = encoder.Encode(map[string]any{"partitions": partitions()}) // the caller has gone
+	})
 	mux.HandleFunc("GET /livez", h.Live)
 	mux.HandleFunc("GET /healthz", h.Live)
 	mux.HandleFunc("GET /readyz", h.Ready)

@@ -19,7 +19,7 @@ func TestTheAdminServer(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	counter := prometheus.NewCounter(prometheus.CounterOpts{Name: "millrace_test_total", Help: "x"})
 	registry.MustRegister(counter)
-	h := admin.NewHandler(server.Config{Address: "127.0.0.1:9091"}, registry, health.New(), slog.New(slog.DiscardHandler))
+	h := admin.NewHandler(server.Config{Address: "127.0.0.1:9091"}, registry, health.New(), func() any { return []string{} }, slog.New(slog.DiscardHandler))
 	for target, want := range map[string]string{
 		"/metrics": "millrace_test_total 0", "/livez": "ok", "/healthz": "ok", "/readyz": "ready",
 		"/debug/pprof/": "goroutine", "/debug/pprof/heap?debug=1": "heap profile", "/debug/pprof/cmdline": "admin",

@@ -10,8 +10,11 @@ func Kinds() []Kind {
 		BodyTooLarge(), UnsupportedMediaType(), Unauthorized(), Forbidden(), CrossOrigin(), HostNotAllowed(),
 		RouteNotFound(), MethodNotAllowed(), NotAcceptable(), ExecutionNotFound(), OutputNotFound(),
 		OutboxEventNotFound(), OutboxEventNotBlocked(),
-		IdempotencyConflict(), ExecutionEnded(), TransitionNotAllowed(), StaleAttempt(),
+		IdempotencyConflict(), ExecutionEnded(), ExecutionNotEnded(), TransitionNotAllowed(), StaleAttempt(),
+		ConsumerNotFound(), ConsumerPartitionNotFound(), ConsumerActionRefused(),
 		DeadLetterNotFound(), DeadLetterNotOpen(), RedriveLimit(), RedriveTopicMissing(),
+		DeadLetterNoEvent(), DeadLetterArchived(), DeadLetterNotArchived(), DeadLetterDeleted(), DeadLetterHeadOfLane(),
+		EditInvalid(), EditConflict(), EditUnchanged(), RedriveNotFound(), RedriveState(), NothingToRedrive(),
 		TooManyStreams(), EventsUnavailable(), Unavailable(), ShuttingDown(), Timeout(), Cancelled(), Internal(),
 	}
 }
@@ -116,6 +119,11 @@ func ExecutionEnded() Kind {
 	return Kind{http.StatusConflict, "execution_ended", "The execution has ended"}
 }
 
+// ExecutionNotEnded: the execution is still on its way.
+func ExecutionNotEnded() Kind {
+	return Kind{http.StatusConflict, "execution_not_ended", "The execution has not ended"}
+}
+
 // TransitionNotAllowed: the command does not fit the state of the execution.
 func TransitionNotAllowed() Kind {
 	return Kind{http.StatusConflict, "transition_not_allowed", "The state of the execution does not allow this"}
@@ -179,4 +187,74 @@ func RedriveLimit() Kind {
 // RedriveTopicMissing: the topic that the record lay in is gone.
 func RedriveTopicMissing() Kind {
 	return Kind{http.StatusConflict, "redrive_topic_missing", "The topic of the dead letter does not exist"}
+}
+
+// ConsumerNotFound: no consumer of this name ever ran here.
+func ConsumerNotFound() Kind {
+	return Kind{http.StatusNotFound, "consumer_not_found", "There is no such consumer"}
+}
+
+// ConsumerPartitionNotFound: the topic has no partition of this number.
+func ConsumerPartitionNotFound() Kind {
+	return Kind{http.StatusNotFound, "consumer_partition_not_found", "There is no such partition"}
+}
+
+// ConsumerActionRefused: the state of the consumer does not allow the action.
+func ConsumerActionRefused() Kind {
+	return Kind{http.StatusConflict, "consumer_action_refused", "The state of the consumer does not allow this"}
+}
+
+// DeadLetterNoEvent: the record is no event, so it has no id to replace.
+func DeadLetterNoEvent() Kind {
+	return Kind{http.StatusConflict, "dead_letter_no_event", "The record of the dead letter is no event"}
+}
+
+// DeadLetterArchived: the letter must be restored before anything is done with it.
+func DeadLetterArchived() Kind {
+	return Kind{http.StatusConflict, "dead_letter_archived", "The dead letter is archived"}
+}
+
+// DeadLetterNotArchived: there is nothing to restore.
+func DeadLetterNotArchived() Kind {
+	return Kind{http.StatusConflict, "dead_letter_not_archived", "The dead letter is not archived"}
+}
+
+// DeadLetterDeleted: the record is gone.
+func DeadLetterDeleted() Kind {
+	return Kind{http.StatusConflict, "dead_letter_deleted", "The record of the dead letter was deleted"}
+}
+
+// DeadLetterHeadOfLane: what waits for the letter must be decided about first.
+func DeadLetterHeadOfLane() Kind {
+	return Kind{http.StatusConflict, "dead_letter_head_of_lane", "Later events of its key wait for the dead letter"}
+}
+
+// EditInvalid: the edited record breaks its schema.
+func EditInvalid() Kind {
+	return Kind{http.StatusUnprocessableEntity, "edit_invalid", "The edited record is not valid"}
+}
+
+// EditConflict: somebody else edited the letter.
+func EditConflict() Kind {
+	return Kind{http.StatusConflict, "edit_conflict", "The dead letter was edited meanwhile"}
+}
+
+// EditUnchanged: the edit leads to the record that there is.
+func EditUnchanged() Kind {
+	return Kind{http.StatusUnprocessableEntity, "edit_unchanged", "The edit changes nothing"}
+}
+
+// RedriveNotFound: no redrive of many has this id.
+func RedriveNotFound() Kind {
+	return Kind{http.StatusNotFound, "redrive_not_found", "The redrive does not exist"}
+}
+
+// RedriveState: a redrive that has ended cannot be paused, and so on.
+func RedriveState() Kind {
+	return Kind{http.StatusConflict, "redrive_state", "The state of the redrive does not allow that"}
+}
+
+// NothingToRedrive: the filter selects no open letter.
+func NothingToRedrive() Kind {
+	return Kind{http.StatusConflict, "nothing_to_redrive", "No open dead letter is selected"}
 }

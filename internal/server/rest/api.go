@@ -28,6 +28,8 @@ import (
 // Executions is the write model; *store.Store implements it.
 type Executions interface {
 	Submit(ctx context.Context, reqs []topics.Request) ([]store.Submitted, error)
+	Rerun(ctx context.Context, r store.Rerun) ([]store.Submitted, error)
+	Situation(ctx context.Context, id string) (execution.Situation, error)
 	Get(ctx context.Context, id string) (*execution.Execution, error)
 	Cancel(ctx context.Context, id, by, reason string) (*execution.Execution, error)
 	Output(ctx context.Context, id string, attempt int, stream executor.Stream) (store.Output, error)
@@ -56,6 +58,7 @@ type Deps struct {
 	Topics      Topics
 	DeadLetters DeadLetters
 	Outbox      Outbox
+	Consumers   Consumers
 	Streams     *sse.Streams
 	Health      *health.Health
 	// Guard checks tokens.
@@ -73,6 +76,9 @@ type Config struct {
 	// MaxBodyBytes bounds the body of a request. Defaults to 1 MiB. A batch may be
 	// batchFactor times as long.
 	MaxBodyBytes int64
+	// Concurrency is how many slots of a resource class may be in use at once, as the
+	// coordinator has it; for explanations.
+	Concurrency map[string]int
 	// RequestTimeout bounds the work for one request, streams excepted. Defaults to
 	// 30 s.
 	RequestTimeout time.Duration

@@ -2,12 +2,8 @@ package rest
 
 import (
 	"context"
-	"fmt"
-	"net/http"
 	"strings"
 	"time"
-
-	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/millrace/millrace/internal/deadletter"
 	"github.com/millrace/millrace/internal/parking"
@@ -24,6 +20,19 @@ type DeadLetters interface {
 	Redrive(ctx context.Context, r deadletter.Redrive) (deadletter.Result, error)
 	Discard(ctx context.Context, id, actor, reason string) error
 	Lanes(ctx context.Context, f parking.Filter) ([]parking.Lane, error)
+	Edit(ctx context.Context, e deadletter.Edit) error
+	Archive(ctx context.Context, sel deadletter.Selection, actor, reason string) (deadletter.Changed, error)
+	Restore(ctx context.Context, sel deadletter.Selection, actor, reason string) (deadletter.Changed, error)
+	Delete(ctx context.Context, ids []string, actor, reason string) (deadletter.Changed, error)
+
+	Estimate(ctx context.Context, o deadletter.Order) (deadletter.Result, error)
+	Start(ctx context.Context, o deadletter.Order) (deadletter.Job, error)
+	Job(ctx context.Context, id string) (deadletter.Job, error)
+	Jobs(ctx context.Context, states []deadletter.JobState, p deadletter.Page) (deadletter.JobList, error)
+	JobItems(ctx context.Context, id string, bad bool, p deadletter.Page) (deadletter.JobItems, error)
+	Pause(ctx context.Context, id, actor, reason string) error
+	Resume(ctx context.Context, id, actor, reason string) error
+	Cancel(ctx context.Context, id, actor, reason string) error
 }
 
 // LetterFilter is the part of a query that selects letters. It is exported for
@@ -39,6 +48,7 @@ type LetterFilter struct {
 	Parking      bool      `query:"parking" doc:"Only those that later events of their key wait for"`
 	FailedAfter  time.Time `query:"failed_after" doc:"RFC 3339, exclusive; of the last failure"`
 	FailedBefore time.Time `query:"failed_before" doc:"RFC 3339, exclusive; of the last failure"`
+	Archived     string    `query:"archived" enum:"only,any" doc:"only: those that are archived; any: these too; without it, those that are not"`
 }
 
 type listLettersInput struct {
@@ -65,7 +75,7 @@ type (
 func (in *LetterFilter) filter() (deadletter.Filter, error) {
 	f := deadletter.Filter{
 		Topic: in.Topic, Consumer: in.Consumer, EventType: in.Type, Class: in.Class, Fingerprint: in.Fingerprint,
-		FailedAfter: in.FailedAfter, FailedBefore: in.FailedBefore, Heads: in.Parking,
+		FailedAfter: in.FailedAfter, FailedBefore: in.FailedBefore, Heads: in.Parking, Archived: deadletter.Archived(in.Archived),
 	}
 	for name, value := range map[string]string{
 		"topic": in.Topic, "consumer": in.Consumer, "type": in.Type, "fingerprint": in.Fingerprint, "key": in.Key,
@@ -78,7 +88,7 @@ func (in *LetterFilter) filter() (deadletter.Filter, error) {
 		for text := range strings.SplitSeq(list, ",") {
 			s := deadletter.Status(strings.ToUpper(text))
 			if !s.Valid() {
-				return f, badParameter("status", "invalid", "%q is not a status: use OPEN, REDRIVEN, RESOLVED or DISCARDED", clip(text))
+				return f, badParameter("status", "invalid", "%q is not a status: use OPEN, REDRIVEN, RESOLVED, DISCARDED or DELETED", clip(text))
 			}
 			f.Statuses = append(f.Statuses, s)
 		}
@@ -153,222 +163,4 @@ func (a *API) getLetter(ctx context.Context, in *letterInput) (*letterOutput, er
 		return nil, err
 	}
 	return &letterOutput{Body: fromWholeLetter(l)}, nil
-}
-
-// letterBody reads the body of a request about dead letters. An optional body may
-// be missing.
-func (a *API) letterBody(w http.ResponseWriter, r *http.Request, optional bool, into any) error {
-	if _, err := checkQuery(r); err != nil {
-		return err
-	}
-	if err := seesLetters(r.Context()); err != nil {
-		return err
-	}
-	body, err := readBody(w, r, a.config.MaxBodyBytes)
-	if err != nil || optional && len(body) == 0 {
-		return err
-	}
-	return a.json.Decode(body, "", into)
-}
-
-// answerLetter answers with a letter as it stands now.
-func (a *API) answerLetter(w http.ResponseWriter, r *http.Request, err error) {
-	if err == nil {
-		var l deadletter.Letter
-		if l, err = a.deps.DeadLetters.Get(r.Context(), r.PathValue("id")); err == nil {
-			err = writeJSON(w, http.StatusOK, fromWholeLetter(l))
-		}
-	}
-	if err != nil {
-		a.fail(w, r, err)
-	}
-}
-
-// redriveLetter handles POST /v1/dead-letters/{id}/redrive.
-func (a *API) redriveLetter(w http.ResponseWriter, r *http.Request) {
-	a.answerLetter(w, r, a.redriveOne(w, r))
-}
-
-func (a *API) redriveOne(w http.ResponseWriter, r *http.Request) error {
-	var in RedriveOneRequest
-	if err := a.letterBody(w, r, true, &in); err != nil {
-		return err
-	}
-	if err := checkReason(in.Reason); err != nil {
-		return err
-	}
-	result, err := a.deps.DeadLetters.Redrive(r.Context(), deadletter.Redrive{
-		IDs: []string{r.PathValue("id")}, Force: in.Force, Actor: auth.From(r.Context()).Name, Reason: in.Reason,
-	})
-	for _, o := range result.Outcomes {
-		if err == nil {
-			err = o.Err
-		}
-	}
-	return err
-}
-
-// discardLetter handles POST /v1/dead-letters/{id}/discard.
-func (a *API) discardLetter(w http.ResponseWriter, r *http.Request) {
-	a.answerLetter(w, r, a.discardOne(w, r))
-}
-
-func (a *API) discardOne(w http.ResponseWriter, r *http.Request) error {
-	var in DiscardRequest
-	if err := a.letterBody(w, r, false, &in); err != nil {
-		return err
-	}
-	if strings.TrimSpace(in.Reason) == "" {
-		return invalidBody([]problem.Fault{{Pointer: "/reason", Code: "required", Message: "is required: say why the record is not needed"}})
-	}
-	if err := checkReason(in.Reason); err != nil {
-		return err
-	}
-	return a.deps.DeadLetters.Discard(r.Context(), r.PathValue("id"), auth.From(r.Context()).Name, in.Reason)
-}
-
-func checkReason(reason string) error { return CancelRequest{Reason: reason}.check() }
-
-// redriveLetters handles POST /v1/dead-letters:redrive.
-func (a *API) redriveLetters(w http.ResponseWriter, r *http.Request) {
-	in, order, err := a.redriveOrder(w, r)
-	if err != nil {
-		a.fail(w, r, err)
-		return
-	}
-	result, err := a.deps.DeadLetters.Redrive(r.Context(), order)
-	if err != nil {
-		a.fail(w, r, err)
-		return
-	}
-	out := RedriveResponse{
-		DryRun: in.DryRun, Matched: result.Matched, Redriven: result.Redriven, Refused: result.Refused,
-		Results: make([]RedriveResult, len(result.Outcomes)),
-	}
-	for i, o := range result.Outcomes {
-		out.Results[i] = RedriveResult{ID: o.ID, Redriven: o.Err == nil}
-		if o.Err != nil {
-			out.Results[i].Problem = a.problem(r.Context(), o.Err)
-		}
-	}
-	if err := writeJSON(w, http.StatusOK, out); err != nil {
-		a.fail(w, r, err)
-	}
-}
-
-func (a *API) redriveOrder(w http.ResponseWriter, r *http.Request) (in RedriveRequest, order deadletter.Redrive, err error) {
-	if err := a.letterBody(w, r, false, &in); err != nil {
-		return in, order, err
-	}
-	if err := checkReason(in.Reason); err != nil {
-		return in, order, err
-	}
-	var faults []problem.Fault
-	fault := func(pointer, code, format string, args ...any) {
-		faults = append(faults, problem.Fault{Pointer: pointer, Code: code, Message: fmt.Sprintf(format, args...)})
-	}
-	if (in.Filter == nil) == (in.IDs == nil) {
-		fault("", "invalid", "give either a filter or ids")
-	}
-	if len(in.IDs) > deadletter.MaxIDs {
-		fault("/ids", "too_long", "has more than %d items", deadletter.MaxIDs)
-	}
-	if in.Max < 0 || in.Max > deadletter.MaxRedrive {
-		fault("/max", "out_of_range", "must be between 1 and %d", deadletter.MaxRedrive)
-	}
-	order = deadletter.Redrive{
-		IDs: in.IDs, DryRun: in.DryRun, Max: in.Max, Force: in.Force, Actor: auth.From(r.Context()).Name, Reason: in.Reason,
-	}
-	if in.Filter != nil {
-		order.Filter = in.Filter.filter(fault)
-	}
-	if len(faults) > 0 {
-		return in, order, invalidBody(faults)
-	}
-	return in, order, nil
-}
-
-func (in *RedriveFilterRequest) filter(fault func(pointer, code, format string, args ...any)) deadletter.Filter {
-	f := deadletter.Filter{
-		Topic: in.Topic, Consumer: in.Consumer, EventType: in.Type, Class: in.Class, Fingerprint: in.Fingerprint,
-	}
-	for name, value := range map[string]string{
-		"topic": in.Topic, "consumer": in.Consumer, "type": in.Type, "fingerprint": in.Fingerprint, "key": in.Key,
-	} {
-		if checkText(name, value) != nil {
-			fault("/filter/"+name, "invalid", "contains control characters")
-		}
-	}
-	if !validClass(in.Class) {
-		fault("/filter/class", "invalid", "%q is not a class: use message or handler", clip(in.Class))
-	}
-	if in.Key != "" {
-		f.Key = []byte(in.Key)
-	}
-	if in.FailedAfter != nil {
-		f.FailedAfter = *in.FailedAfter
-	}
-	if in.FailedBefore != nil {
-		f.FailedBefore = *in.FailedBefore
-	}
-	return f
-}
-
-func listLettersDoc() huma.Operation {
-	return huma.Operation{
-		OperationID: "list-dead-letters", Summary: "List dead letters, the last failure first", Tags: []string{tagDeadLetters},
-		Description: "Without values, headers and actions. Paging is stable: letters that come meanwhile do not move those on later pages.",
-		Errors:      []int{400, 503},
-	}
-}
-
-func groupLettersDoc() huma.Operation {
-	return huma.Operation{
-		OperationID: "group-dead-letters", Summary: "Dead letters by what went wrong", Tags: []string{tagDeadLetters},
-		Description: "Letters whose error is the same but for ids and numbers have one fingerprint. The largest group comes first.",
-		Errors:      []int{400, 503},
-	}
-}
-
-func getLetterDoc() huma.Operation {
-	return huma.Operation{
-		OperationID: "get-dead-letter", Summary: "Get a dead letter with its record", Tags: []string{tagDeadLetters},
-		Errors: []int{400, 404, 503},
-	}
-}
-
-func letterParam() *huma.Param { return param("path", "id", "string", "The id of the dead letter") }
-
-func (a *API) redriveLetterDoc() huma.Operation {
-	return huma.Operation{
-		OperationID: "redrive-dead-letter", Summary: "Give a record to its consumer again", Tags: []string{tagDeadLetters},
-		Description: "The record is published to its topic as it was, with a header by which only the consumer that failed acts on it. " +
-			"If it fails again there is another letter; if it succeeds, the letter stays REDRIVEN. " +
-			"A letter with a lane does not go through the topic: it is handled first in its lane, and if it fails again it is OPEN again.",
-		Parameters:  []*huma.Param{letterParam()},
-		RequestBody: jsonBody(schema[RedriveOneRequest](a), false),
-		Responses:   map[string]*huma.Response{"200": answer("It will be published", "application/json", schema[DeadLetter](a), nil)},
-		Errors:      []int{400, 404, 409, 413, 415, 422, 503},
-	}
-}
-
-func (a *API) redriveDoc() huma.Operation {
-	return huma.Operation{
-		OperationID: "redrive-dead-letters", Summary: "Give many records to their consumers again", Tags: []string{tagDeadLetters},
-		Description: "From the oldest to the newest, in chunks that are each done or not. A call that was broken off is repeated: " +
-			"it goes on with what is still OPEN.",
-		RequestBody: jsonBody(schema[RedriveRequest](a), true),
-		Responses:   map[string]*huma.Response{"200": answer("What became of each", "application/json", schema[RedriveResponse](a), nil)},
-		Errors:      []int{400, 413, 415, 422, 503},
-	}
-}
-
-func (a *API) discardDoc() huma.Operation {
-	return huma.Operation{
-		OperationID: "discard-dead-letter", Summary: "Say that a record is not needed", Tags: []string{tagDeadLetters},
-		Parameters:  []*huma.Param{letterParam()},
-		RequestBody: jsonBody(schema[DiscardRequest](a), true),
-		Responses:   map[string]*huma.Response{"200": answer("It is discarded", "application/json", schema[DeadLetter](a), nil)},
-		Errors:      []int{400, 404, 409, 413, 415, 422, 503},
-	}
 }

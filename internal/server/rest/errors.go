@@ -6,17 +6,20 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strings"
 	"time"
 
+	"github.com/millrace/millrace/internal/consumers"
 	"github.com/millrace/millrace/internal/deadletter"
 	"github.com/millrace/millrace/internal/execution"
 	"github.com/millrace/millrace/internal/execution/store"
 	"github.com/millrace/millrace/internal/outbox"
+	"github.com/millrace/millrace/internal/postgres"
 	"github.com/millrace/millrace/internal/server/problem"
 	"github.com/millrace/millrace/internal/server/sse"
 	"github.com/millrace/millrace/internal/server/strictjson"
 	"github.com/millrace/millrace/middleware"
-	"github.com/millrace/millrace/projections"
+	"github.com/millrace/millrace/topics"
 )
 
 // mapping is one row of the table of errors.
@@ -37,18 +40,39 @@ func errorTable() []mapping {
 		{err: store.ErrIdempotencyConflict, kind: problem.IdempotencyConflict(),
 			detail: "use a new Idempotency-Key for a new request, and the same request with the same key"},
 		{err: execution.ErrTerminal, kind: problem.ExecutionEnded()},
+		{err: store.ErrNotEnded, kind: problem.ExecutionNotEnded()},
 		{err: execution.ErrStaleAttempt, kind: problem.StaleAttempt()},
 		{err: execution.ErrIllegal, kind: problem.TransitionNotAllowed()},
 		{err: outbox.ErrEventNotFound, kind: problem.OutboxEventNotFound()},
 		{err: outbox.ErrNotBlocked, kind: problem.OutboxEventNotBlocked()},
 		{err: outbox.ErrUnboundedRepublish, kind: problem.ValidationFailed()},
 		{err: outbox.ErrTooManyEvents, kind: problem.ValidationFailed()},
-		{err: projections.ErrPageToken, kind: problem.InvalidPageToken()},
+		{err: deadletter.ErrNoEvent, kind: problem.DeadLetterNoEvent()},
+		{err: deadletter.ErrArchived, kind: problem.DeadLetterArchived()},
+		{err: deadletter.ErrNotArchived, kind: problem.DeadLetterNotArchived()},
+		{err: deadletter.ErrDeleted, kind: problem.DeadLetterDeleted()},
+		{err: deadletter.ErrHeadOfLane, kind: problem.DeadLetterHeadOfLane()},
+		{err: deadletter.ErrEditConflict, kind: problem.EditConflict()},
+		{err: deadletter.ErrUnchanged, kind: problem.EditUnchanged()},
+		{err: deadletter.ErrJobNotFound, kind: problem.RedriveNotFound()},
+		{err: deadletter.ErrJobState, kind: problem.RedriveState()},
+		{err: deadletter.ErrNothingToDo, kind: problem.NothingToRedrive()},
+		{err: postgres.ErrPageToken, kind: problem.InvalidPageToken()},
 		{err: deadletter.ErrNotFound, kind: problem.DeadLetterNotFound()},
 		{err: deadletter.ErrNotOpen, kind: problem.DeadLetterNotOpen()},
 		{err: deadletter.ErrReplayLimit, kind: problem.RedriveLimit()},
 		{err: deadletter.ErrTopicMissing, kind: problem.RedriveTopicMissing()},
-		{err: deadletter.ErrPageToken, kind: problem.InvalidPageToken()},
+		{err: consumers.ErrNotFound, kind: problem.ConsumerNotFound()},
+		{err: consumers.ErrNoPartition, kind: problem.ConsumerPartitionNotFound()},
+		{err: consumers.ErrNotStalled, kind: problem.ConsumerActionRefused()},
+		{err: consumers.ErrNotBlocked, kind: problem.ConsumerActionRefused()},
+		{err: consumers.ErrNeedsSeek, kind: problem.ConsumerActionRefused()},
+		{err: consumers.ErrUnowned, kind: problem.ConsumerActionRefused()},
+		{err: consumers.ErrPaused, kind: problem.ConsumerActionRefused()},
+		{err: consumers.ErrNotPaused, kind: problem.ConsumerActionRefused()},
+		{err: consumers.ErrGroupLive, kind: problem.ConsumerActionRefused()},
+		{err: consumers.ErrOffsetOutOfRange, kind: problem.ValidationFailed()},
+		{err: consumers.ErrUnreachable, kind: problem.Unavailable(), retryAfter: 3 * time.Second},
 		{err: errHistoryToken, kind: problem.InvalidPageToken()},
 		{err: sse.ErrCursor, kind: problem.InvalidCursor(),
 			detail: "send back the id of the last event as it was, to the same URL"},
@@ -110,6 +134,7 @@ func requestProblem(err error) *problem.Problem {
 		faults   *strictjson.FaultsError
 		invalid  *execution.InvalidError
 		tooLarge *http.MaxBytesError
+		edit     *deadletter.InvalidEditError
 	)
 	switch {
 	case errors.As(err, &ready):
@@ -120,10 +145,27 @@ func requestProblem(err error) *problem.Problem {
 		return invalidBody(faultsOf(faults.Faults, ""))
 	case errors.As(err, &invalid):
 		return invalidBody(fieldFaults(invalid, ""))
+	case errors.As(err, &edit):
+		return editProblem(edit)
 	case errors.As(err, &tooLarge):
 		return problem.BodyTooLarge().With(fmt.Sprintf("at most %d bytes are accepted", tooLarge.Limit))
 	}
 	return nil
+}
+
+// editProblem says where an edited record is wrong.
+func editProblem(edit *deadletter.InvalidEditError) *problem.Problem {
+	fault := problem.Fault{Code: "invalid", Message: edit.Err.Error()}
+	if d, ok := errors.AsType[*topics.DecodeError](edit.Err); ok {
+		fault = problem.Fault{Code: d.Code, Message: d.Message}
+		if fault.Pointer = "/headers"; d.Field == "" || strings.HasPrefix(d.Field, "/") {
+			fault.Pointer = "/value" + d.Field
+		}
+		if d.Field != "" && fault.Pointer == "/headers" {
+			fault.Message = d.Field + " " + d.Message
+		}
+	}
+	return problem.EditInvalid().With("nothing has changed; force_schema overrides it", fault)
 }
 
 func invalidBody(faults []problem.Fault) *problem.Problem {

@@ -7,8 +7,8 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/millrace/millrace/internal/deadletter"
 	"github.com/millrace/millrace/internal/parking"
+	"github.com/millrace/millrace/internal/postgres"
 )
 
 // Lane is a key of a consumer ordered per key that waits behind a dead letter.
@@ -72,7 +72,7 @@ func (a *API) listLanes(ctx context.Context, in *listLanesInput) (*listLanesOutp
 	if in.PageToken != "" {
 		after, err := strconv.ParseInt(in.PageToken, 10, 64)
 		if err != nil || after < 0 {
-			return nil, deadletter.ErrPageToken
+			return nil, postgres.ErrPageToken
 		}
 		f.After = after
 	}

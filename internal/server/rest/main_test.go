@@ -79,6 +79,41 @@ func (m *memory) Submit(_ context.Context, reqs []topics.Request) ([]store.Submi
 	return out, nil
 }
 
+func (m *memory) Rerun(ctx context.Context, r store.Rerun) ([]store.Submitted, error) {
+	out := make([]store.Submitted, len(r.IDs))
+	for i, id := range r.IDs {
+		e, err := m.Get(ctx, id)
+		switch {
+		case err != nil:
+			out[i].Err = err
+		case r.Tenant != "" && r.Tenant != e.Request.Tenant:
+			out[i].Err = store.ErrNotFound
+		case !e.State.Terminal():
+			out[i].Err = store.ErrNotEnded
+		default:
+			req := e.Request
+			req.Origin = topics.Origin{Kind: "rerun", RerunOf: id}
+			if req.IdempotencyKey = ""; r.Key != "" {
+				req.IdempotencyKey = r.Key + id
+			}
+			one, err := m.Submit(ctx, []topics.Request{req})
+			if err != nil {
+				return nil, err
+			}
+			out[i] = one[0]
+		}
+	}
+	return out, nil
+}
+
+func (m *memory) Situation(ctx context.Context, id string) (execution.Situation, error) {
+	e, err := m.Get(ctx, id)
+	if err != nil {
+		return execution.Situation{}, err
+	}
+	return execution.Situation{Execution: e, Now: e.RequestedAt.Add(time.Minute), Workers: 1, Slots: 4, Largest: 4, Executors: []string{"process"}}, nil
+}
+
 func (m *memory) Get(_ context.Context, id string) (*execution.Execution, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -135,19 +170,24 @@ func (someTopics) List(context.Context) ([]Topic, error) {
 
 // letters are dead letters in memory. They answer with what a test has put into them.
 type letters struct {
-	list   deadletter.List
-	groups []deadletter.Group
-	one    deadletter.Letter
-	result deadletter.Result
-	err    error
-	filter deadletter.Filter
-	page   deadletter.Page
-	order  deadletter.Redrive
+	list    deadletter.List
+	groups  []deadletter.Group
+	one     deadletter.Letter
+	result  deadletter.Result
+	err     error
+	filter  deadletter.Filter
+	page    deadletter.Page
+	order   deadletter.Redrive
+	many    deadletter.Order
+	job     deadletter.Job
+	items   deadletter.JobItems
+	edit    deadletter.Edit
+	sel     deadletter.Selection
+	changed deadletter.Changed
+	did     []string // what was done, to what, by whom and why
 
 	lanes      []parking.Lane
 	laneFilter parking.Filter
-
-	discard []string
 }
 
 func (l *letters) List(_ context.Context, f deadletter.Filter, p deadletter.Page) (deadletter.List, error) {
@@ -177,9 +217,75 @@ func (l *letters) Redrive(_ context.Context, r deadletter.Redrive) (deadletter.R
 	return l.result, l.err
 }
 
-func (l *letters) Discard(_ context.Context, id, actor, reason string) error {
-	l.discard = []string{id, actor, reason}
+func (l *letters) do(what, id, actor, reason string) error {
+	l.did = []string{what, id, actor, reason}
 	return l.err
+}
+
+func (l *letters) Discard(_ context.Context, id, actor, reason string) error {
+	return l.do("discard", id, actor, reason)
+}
+
+func (l *letters) Edit(_ context.Context, e deadletter.Edit) error {
+	l.edit = e
+	return l.err
+}
+
+func (l *letters) Archive(_ context.Context, sel deadletter.Selection, actor, reason string) (deadletter.Changed, error) {
+	l.sel = sel
+	return l.changed, l.do("archive", "", actor, reason)
+}
+
+func (l *letters) Restore(_ context.Context, sel deadletter.Selection, actor, reason string) (deadletter.Changed, error) {
+	l.sel = sel
+	return l.changed, l.do("restore", "", actor, reason)
+}
+
+func (l *letters) Delete(_ context.Context, ids []string, actor, reason string) (deadletter.Changed, error) {
+	return l.changed, l.do("delete", strings.Join(ids, " "), actor, reason)
+}
+
+func (l *letters) Estimate(_ context.Context, o deadletter.Order) (deadletter.Result, error) {
+	l.many = o
+	return l.result, l.err
+}
+
+func (l *letters) Start(_ context.Context, o deadletter.Order) (deadletter.Job, error) {
+	l.many = o
+	return l.job, l.err
+}
+
+func (l *letters) Job(_ context.Context, id string) (deadletter.Job, error) {
+	if l.job.ID.String() != id {
+		return deadletter.Job{}, fmt.Errorf("redrive %s: %w", id, deadletter.ErrJobNotFound)
+	}
+	return l.job, nil
+}
+
+func (l *letters) Jobs(_ context.Context, states []deadletter.JobState, p deadletter.Page) (deadletter.JobList, error) {
+	l.page = p
+	l.did = nil
+	for _, s := range states {
+		l.did = append(l.did, string(s))
+	}
+	return deadletter.JobList{Jobs: []deadletter.Job{l.job}, NextToken: "more"}, l.err
+}
+
+func (l *letters) JobItems(_ context.Context, id string, bad bool, p deadletter.Page) (deadletter.JobItems, error) {
+	l.page, l.did = p, []string{id, fmt.Sprint(bad)}
+	return l.items, l.err
+}
+
+func (l *letters) Pause(_ context.Context, id, actor, reason string) error {
+	return l.do("pause", id, actor, reason)
+}
+
+func (l *letters) Resume(_ context.Context, id, actor, reason string) error {
+	return l.do("resume", id, actor, reason)
+}
+
+func (l *letters) Cancel(_ context.Context, id, actor, reason string) error {
+	return l.do("cancel", id, actor, reason)
 }
 
 // bench is an API with the rest of the world in memory.
@@ -196,7 +302,7 @@ func newBench(t testing.TB, change func(*Deps, *Config)) *bench {
 	b := &bench{t: t, store: newMemory(), logs: &bytes.Buffer{}}
 	logger := slog.New(slog.NewTextHandler(b.logs, nil))
 	deps := Deps{
-		Executions: b.store, History: noHistory{}, Topics: someTopics{}, DeadLetters: &letters{}, Outbox: &someOutbox{}, Health: health.New(), Logger: logger,
+		Executions: b.store, History: noHistory{}, Topics: someTopics{}, DeadLetters: &letters{}, Outbox: &someOutbox{}, Consumers: &someConsumers{}, Health: health.New(), Logger: logger,
 		Lists: lists(func(projections.Filter, projections.Page) (projections.ExecutionPage, error) {
 			return projections.ExecutionPage{}, nil
 		}),

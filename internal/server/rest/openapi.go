@@ -30,6 +30,7 @@ func (a *API) humaConfig() huma.Config {
 				{Name: tagExecutions, Description: "Requested runs and their results"},
 				{Name: tagDeadLetters, Description: "Records that consumers gave up on"},
 				{Name: tagEvents, Description: "Histories and live events"},
+				{Name: tagConsumers, Description: "How consumers are doing, and what to do when one does not go on"},
 				{Name: tagOutbox, Description: "Events on their way to the broker, and those that do not get there"},
 				{Name: tagPlatform, Description: "The platform itself"},
 			},
@@ -148,13 +149,17 @@ func param(in, name, kind, description string) *huma.Param {
 
 func idParam() *huma.Param { return param("path", "id", "string", "The id of the execution") }
 
+func keyParam() *huma.Param {
+	return param("header", idempotencyHeader, "string",
+		"Repeating a request under the same key returns the first execution instead of making another")
+}
+
 func (a *API) submitDoc() huma.Operation {
 	s := schema[Execution](a)
 	return huma.Operation{
 		OperationID: "submit-execution", Summary: "Submit an execution", Tags: []string{tagExecutions},
 		Description: "Answered once the execution is stored. It then runs as soon as it is its turn.",
-		Parameters: []*huma.Param{param("header", idempotencyHeader, "string",
-			"Repeating a request under the same key returns the first execution instead of making another")},
+		Parameters:  []*huma.Param{keyParam()},
 		RequestBody: jsonBody(schema[SubmitRequest](a), true),
 		Responses: map[string]*huma.Response{
 			"202": answer("Accepted", "application/json", s, map[string]string{"Location": "Where the execution is found"}),
@@ -190,6 +195,34 @@ func (a *API) cancelDoc() huma.Operation {
 			"200": answer("It is cancelled", "application/json", s, nil),
 		},
 		Errors: []int{400, 404, 409, 413, 415, 422, 503},
+	}
+}
+
+func (a *API) rerunDoc() huma.Operation {
+	s := schema[Execution](a)
+	return huma.Operation{
+		OperationID: "rerun-execution", Summary: "Do what has ended once more", Tags: []string{tagExecutions},
+		Description: "A new execution with the same request, linked to the old one by origin.rerun_of. It starts at once, " +
+			"whatever not_before was.",
+		Parameters:  []*huma.Param{idParam(), keyParam()},
+		RequestBody: jsonBody(schema[RerunOneRequest](a), false),
+		Responses: map[string]*huma.Response{
+			"202": answer("The new execution", "application/json", s, nil),
+			"200": answer("It was rerun under this key before", "application/json", s, nil),
+		},
+		Errors: []int{400, 404, 409, 413, 415, 422, 503},
+	}
+}
+
+func (a *API) rerunManyDoc() huma.Operation {
+	return huma.Operation{
+		OperationID: "rerun-executions", Summary: "Do many that have ended once more", Tags: []string{tagExecutions},
+		Description: "Those that are named, or those that a filter selects. A filter reruns each execution once, however often " +
+			"it is asked, so a call that was broken off can be repeated. For ids the header Idempotency-Key does that.",
+		Parameters:  []*huma.Param{keyParam()},
+		RequestBody: jsonBody(schema[RerunRequest](a), true),
+		Responses:   map[string]*huma.Response{"200": answer("What became of each", "application/json", schema[RerunResponse](a), nil)},
+		Errors:      []int{400, 413, 415, 422, 503},
 	}
 }
 

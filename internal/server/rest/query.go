@@ -199,3 +199,6 @@ func (a *API) topics(ctx context.Context, _ *struct{}) (*topicsOutput, error) {
 }
 
 type topicsOutput struct{ Body TopicList }
+
+// checkReason checks a reason as that of a cancel.
+func checkReason(reason string) error { return CancelRequest{Reason: reason}.check() }

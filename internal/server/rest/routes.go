@@ -32,6 +32,7 @@ const (
 	tagExecutions  = "executions"
 	tagDeadLetters = "dead-letters"
 	tagOutbox      = "outbox"
+	tagConsumers   = "consumers"
 	tagEvents      = "events"
 	tagPlatform    = "platform"
 )
@@ -45,6 +46,9 @@ func (a *API) routes() []route {
 		{method: get, path: "/v1/executions", scope: auth.Read, op: listDoc(), typed: typed(a, a.list)},
 		{method: get, path: "/v1/executions/{id}", scope: auth.Read, op: getDoc(), typed: typed(a, a.get)},
 		{method: post, path: "/v1/executions/{id}/cancel", scope: auth.Write, op: a.cancelDoc(), handler: a.cancel},
+		{method: post, path: "/v1/executions/{id}/rerun", scope: auth.Write, op: a.rerunDoc(), handler: a.rerun},
+		{method: get, path: "/v1/executions/{id}/explain", scope: auth.Read, op: explainDoc(), typed: typed(a, a.explain)},
+		{method: post, path: "/v1/executions:rerun", scope: auth.Write, op: a.rerunManyDoc(), handler: a.rerunMany},
 		{method: get, path: "/v1/executions/{id}/events", scope: auth.Read, stream: true, op: a.historyDoc(), handler: a.events},
 		{method: get, path: "/v1/executions/{id}/output", scope: auth.Read, stream: true, op: a.outputDoc(), handler: a.output},
 		{method: get, path: "/v1/events", scope: auth.Read, stream: true, op: a.liveDoc(), handler: a.liveEvents},
@@ -52,9 +56,22 @@ func (a *API) routes() []route {
 		{method: get, path: "/v1/dead-letters/groups", scope: auth.Read, op: groupLettersDoc(), typed: typed(a, a.groupLetters)},
 		{method: get, path: "/v1/dead-letters/lanes", scope: auth.Read, op: listLanesDoc(), typed: typed(a, a.listLanes)},
 		{method: get, path: "/v1/dead-letters/{id}", scope: auth.Read, op: getLetterDoc(), typed: typed(a, a.getLetter)},
-		{method: post, path: "/v1/dead-letters/{id}/redrive", scope: auth.Admin, op: a.redriveLetterDoc(), handler: a.redriveLetter},
-		{method: post, path: "/v1/dead-letters:redrive", scope: auth.Admin, op: a.redriveDoc(), handler: a.redriveLetters},
-		{method: post, path: "/v1/dead-letters/{id}/discard", scope: auth.Admin, op: a.discardDoc(), handler: a.discardLetter},
+		{method: post, path: "/v1/dead-letters/{id}/redrive", scope: auth.Admin, op: a.redriveLetterDoc(), handler: letterAction(a, true, a.redriveLetter)},
+		{method: post, path: "/v1/dead-letters/{id}/discard", scope: auth.Admin, op: a.discardDoc(), handler: letterAction(a, false, a.discardLetter)},
+		{method: post, path: "/v1/dead-letters/{id}/edit", scope: auth.Admin, op: a.editDoc(), handler: letterAction(a, false, a.editLetter)},
+		{method: post, path: "/v1/dead-letters:redrive", scope: auth.Admin, op: a.redriveDoc(), handler: letterAction(a, false, a.redriveLetters)},
+		{method: post, path: "/v1/dead-letters:archive", scope: auth.Admin, op: a.archiveDoc(), handler: letterAction(a, false, a.archiveLetters)},
+		{method: post, path: "/v1/dead-letters:restore", scope: auth.Admin, op: a.restoreDoc(), handler: letterAction(a, false, a.restoreLetters)},
+		{method: post, path: "/v1/dead-letters:delete", scope: auth.Admin, op: a.deleteDoc(), handler: letterAction(a, false, a.deleteLetters)},
+		{method: get, path: "/v1/dead-letter-redrives", scope: auth.Read, op: listRedrivesDoc(), typed: typed(a, a.listRedrives)},
+		{method: get, path: "/v1/dead-letter-redrives/{id}", scope: auth.Read, op: getRedriveDoc(), typed: typed(a, a.getRedrive)},
+		{method: get, path: "/v1/dead-letter-redrives/{id}/letters", scope: auth.Read, op: redriveLettersDoc(), typed: typed(a, a.listRedriveLetters)},
+		{method: post, path: "/v1/dead-letter-redrives/{id}/pause", scope: auth.Admin, op: a.controlRedriveDoc("pause", "Let a redrive wait"),
+			handler: a.controlRedrive(DeadLetters.Pause)},
+		{method: post, path: "/v1/dead-letter-redrives/{id}/resume", scope: auth.Admin, op: a.controlRedriveDoc("resume", "Let a redrive go on"),
+			handler: a.controlRedrive(DeadLetters.Resume)},
+		{method: post, path: "/v1/dead-letter-redrives/{id}/cancel", scope: auth.Admin, op: a.controlRedriveDoc("cancel", "End a redrive"),
+			handler: a.controlRedrive(DeadLetters.Cancel)},
 		{method: get, path: "/v1/topics", scope: auth.Read, op: topicsDoc(), typed: typed(a, a.topics)},
 		{method: get, path: "/v1/outbox/events", scope: auth.Read, op: outboxListDoc(), typed: typed(a, a.outboxList)},
 		{method: get, path: "/v1/outbox/backlog", scope: auth.Read, op: outboxBacklogDoc(), typed: typed(a, a.outboxBacklog)},
@@ -62,6 +79,13 @@ func (a *API) routes() []route {
 		{method: post, path: "/v1/outbox/events/{seq}/skip", scope: auth.Admin, op: a.outboxSkipDoc(), handler: outboxAction(a, a.outboxSkip)},
 		{method: post, path: "/v1/outbox/retry", scope: auth.Admin, op: a.outboxRetryFailedDoc(), handler: outboxAction(a, a.outboxRetryFailed)},
 		{method: post, path: "/v1/outbox/republish", scope: auth.Admin, op: a.outboxRepublishDoc(), handler: outboxAction(a, a.outboxRepublish)},
+		{method: get, path: "/v1/consumers", scope: auth.Read, op: consumerListDoc(), typed: typed(a, a.consumerList)},
+		{method: get, path: "/v1/consumers/{name}", scope: auth.Read, op: consumerGetDoc(), typed: typed(a, a.consumerGet)},
+		{method: post, path: "/v1/consumers/{name}/pause", scope: auth.Admin, op: a.consumerPauseDoc(), handler: consumerAction(a, a.consumerPause)},
+		{method: post, path: "/v1/consumers/{name}/resume", scope: auth.Admin, op: a.consumerResumeDoc(), handler: consumerAction(a, a.consumerResume)},
+		{method: post, path: "/v1/consumers/{name}/seek", scope: auth.Admin, op: a.consumerSeekDoc(), handler: consumerAction(a, a.consumerSeek)},
+		{method: post, path: "/v1/consumers/{name}/partitions/{partition}/retry", scope: auth.Admin, op: a.consumerRetryDoc(), handler: consumerAction(a, a.consumerRetry)},
+		{method: post, path: "/v1/consumers/{name}/partitions/{partition}/dead-letter", scope: auth.Admin, op: a.consumerDeadLetterDoc(), handler: consumerAction(a, a.consumerDeadLetter)},
 		{method: get, path: "/livez", scope: auth.Open, op: healthDoc("livez", "Is the process alive?"), handler: a.deps.Health.Live},
 		{method: get, path: "/healthz", scope: auth.Open, op: healthDoc("healthz", "The same as /livez"), handler: a.deps.Health.Live},
 		{method: get, path: "/readyz", scope: auth.Open, op: a.readyDoc(), handler: a.deps.Health.Ready},

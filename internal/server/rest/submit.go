@@ -68,22 +68,29 @@ func (a *API) submitOne(w http.ResponseWriter, r *http.Request) (*execution.Exec
 
 // takeHeaderKey moves the header Idempotency-Key into the request.
 func takeHeaderKey(r *http.Request, in *SubmitRequest) error {
+	key, err := headerKey(r)
+	if err != nil || key == "" {
+		return err
+	}
+	if in.IdempotencyKey != "" && in.IdempotencyKey != key {
+		return badParameter(idempotencyHeader, "invalid", "differs from the idempotency_key in the body")
+	}
+	in.IdempotencyKey = key
+	return nil
+}
+
+// headerKey returns the header Idempotency-Key, or "" where there is none.
+func headerKey(r *http.Request) (string, error) {
 	values := r.Header.Values(idempotencyHeader)
 	switch {
 	case len(values) == 0:
-		return nil
+		return "", nil
 	case len(values) > 1:
-		return badParameter(idempotencyHeader, "duplicate_parameter", "is given more than once")
+		return "", badParameter(idempotencyHeader, "duplicate_parameter", "is given more than once")
 	case values[0] == "" || len(values[0]) > execution.MaxKeyBytes:
-		return badParameter(idempotencyHeader, "out_of_range", "must have between 1 and %d bytes", execution.MaxKeyBytes)
-	case in.IdempotencyKey != "" && in.IdempotencyKey != values[0]:
-		return badParameter(idempotencyHeader, "invalid", "differs from the idempotency_key in the body")
+		return "", badParameter(idempotencyHeader, "out_of_range", "must have between 1 and %d bytes", execution.MaxKeyBytes)
 	}
-	if err := checkText(idempotencyHeader, values[0]); err != nil {
-		return err
-	}
-	in.IdempotencyKey = values[0]
-	return nil
+	return values[0], checkText(idempotencyHeader, values[0])
 }
 
 // request turns the body into a request of the principal. What is left out stays
@@ -108,17 +115,31 @@ func (in *SubmitRequest) request(p auth.Principal) (topics.Request, []problem.Fa
 			faults = append(faults, problem.Fault{Pointer: pointer, Code: "out_of_range", Message: "must be at least 1, not 0"})
 		}
 	}
+	duration := func(pointer string, from, into *topics.Duration) {
+		if from == nil {
+			return
+		}
+		*into = *from
+		if *from == 0 {
+			faults = append(faults, problem.Fault{Pointer: pointer, Code: "out_of_range", Message: "must be positive; leave it out for the default"})
+		}
+	}
 	positive("/priority", in.Priority, &req.Priority)
 	if q := in.Requirements; q != nil {
 		positive("/requirements/slots", q.Slots, &req.Requirements.Slots)
 		req.Requirements.CPUMillis, req.Requirements.MemoryBytes, req.Requirements.GPUs = q.CPUMillis, q.MemoryBytes, q.GPUs
 	}
 	if l := in.Limits; l != nil {
-		req.Limits = topics.Limits{Queue: l.Queue, Start: l.Start, Run: l.Run, Total: l.Total}
+		duration("/limits/queue", l.Queue, &req.Limits.Queue)
+		duration("/limits/start", l.Start, &req.Limits.Start)
+		duration("/limits/run", l.Run, &req.Limits.Run)
+		duration("/limits/total", l.Total, &req.Limits.Total)
 	}
 	if t := in.Retry; t != nil {
 		positive("/retry/max_attempts", t.MaxAttempts, &req.Retry.MaxAttempts)
-		req.Retry.Backoff, req.Retry.MaxBackoff, req.Retry.Jitter = t.Backoff, t.MaxBackoff, t.Jitter
+		duration("/retry/backoff", t.Backoff, &req.Retry.Backoff)
+		duration("/retry/max_backoff", t.MaxBackoff, &req.Retry.MaxBackoff)
+		req.Retry.Jitter = t.Jitter
 	}
 	return req, faults
 }

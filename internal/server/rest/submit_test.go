@@ -18,6 +18,7 @@ import (
 	"github.com/millrace/millrace/internal/execution"
 	"github.com/millrace/millrace/internal/execution/store"
 	"github.com/millrace/millrace/internal/executor"
+	"github.com/millrace/millrace/internal/postgres"
 	"github.com/millrace/millrace/projections"
 	"github.com/millrace/millrace/topics"
 )
@@ -62,6 +63,21 @@ func TestARepeatedSubmitIsReplayed(t *testing.T) {
 
 	other := strings.Replace(echo, "hi", "ho", 1)
 	requireProblem(t, b.do("POST", "/v1/executions", other, "Idempotency-Key", "k1"), 409, "idempotency_conflict")
+}
+
+// A duration that is left out gets its default; a zero that somebody wrote does
+// not mean that.
+func TestAZeroDurationIsRefused(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	for _, pointer := range []string{"/retry/backoff", "/retry/max_backoff", "/limits/queue", "/limits/start", "/limits/run", "/limits/total"} {
+		part, field, _ := strings.Cut(pointer[1:], "/")
+		w := b.do("POST", "/v1/executions", strings.TrimSuffix(echo, "}")+fmt.Sprintf(`,%q:{%q:"0s"}}`, part, field))
+		requireProblem(t, w, 422, "validation_failed")
+		assert.Contains(t, w.Body.String(), pointer)
+		assert.Contains(t, w.Body.String(), "leave it out for the default")
+	}
+	assert.Empty(t, b.store.requests)
 }
 
 func TestItemsOfABatchAreIndependent(t *testing.T) {
@@ -230,7 +246,7 @@ func TestTheListPassesItsFiltersOn(t *testing.T) {
 		d.Lists = lists(func(f projections.Filter, p projections.Page) (projections.ExecutionPage, error) {
 			filter, page = f, p
 			if p.Token == "bad" {
-				return projections.ExecutionPage{}, projections.ErrPageToken
+				return projections.ExecutionPage{}, postgres.ErrPageToken
 			}
 			return projections.ExecutionPage{NextToken: "next", Executions: []projections.ExecutionView{
 				{ID: "e1", State: execution.Failed, RequestedAt: at, Reason: "exit_code", ExitCode: &exit, Name: "echo"},

@@ -37,18 +37,18 @@ type SubmitRequirements struct {
 
 // SubmitLimits is part of SubmitRequest.
 type SubmitLimits struct {
-	Queue topics.Duration `json:"queue,omitzero" doc:"From being asked for to being scheduled; no limit by default"`
-	Start topics.Duration `json:"start,omitzero" doc:"From being scheduled to being started"`
-	Run   topics.Duration `json:"run,omitzero" doc:"How long one attempt may run; 1h by default"`
-	Total topics.Duration `json:"total,omitzero" doc:"From being asked for to the end; no limit by default"`
+	Queue *topics.Duration `json:"queue,omitempty" doc:"From being asked for to being scheduled; no limit by default"`
+	Start *topics.Duration `json:"start,omitempty" doc:"From being scheduled to being started"`
+	Run   *topics.Duration `json:"run,omitempty" doc:"How long one attempt may run; 1h by default"`
+	Total *topics.Duration `json:"total,omitempty" doc:"From being asked for to the end; no limit by default"`
 }
 
 // SubmitRetry is part of SubmitRequest.
 type SubmitRetry struct {
-	MaxAttempts *int            `json:"max_attempts,omitempty" minimum:"1" maximum:"100" default:"1" doc:"The first attempt counts too"`
-	Backoff     topics.Duration `json:"backoff,omitzero" doc:"Wait before the second attempt, doubled for each further one; 1s by default"`
-	MaxBackoff  topics.Duration `json:"max_backoff,omitzero" doc:"Bound of the wait; 1m by default"`
-	Jitter      float64         `json:"jitter,omitzero" minimum:"0" maximum:"1" doc:"The part of the wait that is left to chance"`
+	MaxAttempts *int             `json:"max_attempts,omitempty" minimum:"1" maximum:"100" default:"1" doc:"The first attempt counts too"`
+	Backoff     *topics.Duration `json:"backoff,omitempty" doc:"Wait before the second attempt, doubled for each further one; 1s by default"`
+	MaxBackoff  *topics.Duration `json:"max_backoff,omitempty" doc:"Bound of the wait; 1m by default"`
+	Jitter      float64          `json:"jitter,omitzero" minimum:"0" maximum:"1" doc:"The part of the wait that is left to chance"`
 }
 
 // BatchRequest is the body of a batch.
@@ -76,6 +76,52 @@ type BatchResult struct {
 // CancelRequest is the body of a cancel. The body may be missing.
 type CancelRequest struct {
 	Reason string `json:"reason,omitempty" maxLength:"1000" doc:"Why, in words"`
+}
+
+// RerunOneRequest is the body of a rerun. The body may be missing.
+type RerunOneRequest struct {
+	Reason string `json:"reason,omitempty" maxLength:"1000" doc:"Why, in words"`
+}
+
+// RerunRequest is the body of a rerun of several executions.
+type RerunRequest struct {
+	IDs    []string     `json:"ids,omitempty" maxItems:"1000" doc:"These executions"`
+	Filter *RerunFilter `json:"filter,omitempty" doc:"All ended executions that it selects; {} selects those that did not succeed"`
+	Max    int          `json:"max,omitempty" minimum:"1" maximum:"10000" default:"1000" doc:"Of a filter: at most so many, the newest first"`
+	DryRun bool         `json:"dry_run,omitempty" doc:"Count and change nothing"`
+	Again  bool         `json:"again,omitempty" doc:"Of a filter: also those that were rerun by a filter before"`
+	Reason string       `json:"reason,omitempty" maxLength:"1000" doc:"Why, in words"`
+}
+
+// RerunFilter selects executions that have ended. Everything that is given must
+// hold.
+type RerunFilter struct {
+	States          []execution.State `json:"states,omitempty" doc:"Any of these; FAILED, TIMED_OUT and QUARANTINED by default"`
+	User            string            `json:"user,omitempty"`
+	Executor        string            `json:"executor,omitempty"`
+	ResourceClass   string            `json:"resource_class,omitempty"`
+	Labels          map[string]string `json:"labels,omitempty"`
+	NamePrefix      string            `json:"name_prefix,omitempty"`
+	RequestedAfter  *time.Time        `json:"requested_after,omitempty" doc:"RFC 3339, exclusive"`
+	RequestedBefore *time.Time        `json:"requested_before,omitempty" doc:"RFC 3339, exclusive"`
+}
+
+// RerunResponse is the answer to a rerun of several executions.
+type RerunResponse struct {
+	DryRun   bool          `json:"dry_run,omitempty"`
+	Matched  int           `json:"matched" doc:"How many executions were asked for"`
+	Accepted int           `json:"accepted" doc:"How many have a new execution, those rerun before included"`
+	Refused  int           `json:"refused"`
+	Results  []RerunResult `json:"results" doc:"One per execution; empty in a dry run"`
+}
+
+// RerunResult is what became of one execution of a rerun.
+type RerunResult struct {
+	RerunOf  string           `json:"rerun_of"`
+	Status   int              `json:"status" doc:"The status that a single rerun would have been answered with" example:"202"`
+	ID       string           `json:"id,omitempty" doc:"The new execution"`
+	Replayed bool             `json:"replayed,omitempty" doc:"It had been rerun under this key before"`
+	Problem  *problem.Problem `json:"problem,omitempty"`
 }
 
 // Execution is one execution.

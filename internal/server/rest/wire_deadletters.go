@@ -6,14 +6,13 @@ import (
 	"unicode/utf8"
 
 	"github.com/millrace/millrace/internal/deadletter"
-	"github.com/millrace/millrace/internal/server/problem"
 	"github.com/millrace/millrace/topics"
 )
 
 // DeadLetter is a record that a consumer gave up on.
 type DeadLetter struct {
 	ID            string            `json:"id" format:"uuid"`
-	Status        deadletter.Status `json:"status" doc:"OPEN, REDRIVEN, RESOLVED or DISCARDED" example:"OPEN"`
+	Status        deadletter.Status `json:"status" doc:"OPEN, REDRIVEN, RESOLVED, DISCARDED or DELETED" example:"OPEN"`
 	Consumer      string            `json:"consumer" doc:"Who gave up"`
 	ConsumerGroup string            `json:"consumer_group"`
 	Topic         string            `json:"topic" doc:"Where the record lay, by the name at the broker"`
@@ -39,12 +38,59 @@ type DeadLetter struct {
 	ReplayCount   int       `json:"replay_count" doc:"How often the event was redriven, over all of its letters"`
 	RedriveOf     string    `json:"redrive_of,omitempty" doc:"The letter whose redrive failed and led to this one"`
 
-	Lane *Lane `json:"lane,omitempty" doc:"What waits behind it; missing when nothing has to"`
+	Lane       *Lane      `json:"lane,omitempty" doc:"What waits behind it; missing when nothing has to"`
+	NextRetry  *NextRetry `json:"next_retry,omitempty" doc:"When a policy redrives it; missing when none does"`
+	ArchivedAt *time.Time `json:"archived_at,omitempty"`
+	Origin     string     `json:"origin,omitempty" doc:"What wrote the letter, such as kafka-connect; missing for Millrace itself"`
+	Edits      int        `json:"edits,omitempty" doc:"How often the record was edited"`
 
 	Value     *DeadLetterBytes   `json:"value,omitempty" doc:"Not in lists; missing when the record has none"`
-	ValueJSON json.RawMessage    `json:"value_json,omitempty" doc:"The value, if it is JSON; not in lists"`
+	ValueJSON json.RawMessage    `json:"value_json,omitempty" doc:"The value, if it is JSON and nested at most 50 deep; not in lists"`
 	Headers   []DeadLetterHeader `json:"headers,omitempty" doc:"In order, repeated names included; not in lists"`
-	Actions   []DeadLetterAction `json:"actions,omitempty" doc:"What people did with it; not in lists"`
+	History   []FailedAttempt    `json:"history,omitempty" doc:"The attempts that failed, the first 5 and the last 5; not in lists"`
+	Stack     string             `json:"stack,omitempty" doc:"Where the last attempt panicked, if it did; not in lists"`
+	Edited    *EditedRecord      `json:"edited,omitempty" doc:"The record that a redrive sends, if it was edited; not in lists"`
+	EditLog   []DeadLetterEdit   `json:"edit_log,omitempty" doc:"The edits, the first one first; not in lists"`
+	Actions   []DeadLetterAction `json:"actions,omitempty" doc:"What was done with it; not in lists"`
+}
+
+// NextRetry is when a letter is redriven by itself.
+type NextRetry struct {
+	Policy string    `json:"policy" doc:"The name of the rule in dead_letters.retry"`
+	At     time.Time `json:"at"`
+	Held   bool      `json:"held,omitempty" doc:"Not before the letter's group has shrunk; not in lists"`
+}
+
+// FailedAttempt is an attempt that failed.
+type FailedAttempt struct {
+	Attempt int       `json:"attempt" doc:"From 1, and anew when a batch was cut in half"`
+	At      time.Time `json:"at"`
+	Records int       `json:"records" doc:"How many records were attempted together"`
+	Error   string    `json:"error"`
+}
+
+// EditedRecord is a record after an edit.
+type EditedRecord struct {
+	Key       *DeadLetterBytes   `json:"key,omitempty" doc:"Missing when the record has none"`
+	Value     *DeadLetterBytes   `json:"value,omitempty" doc:"Missing when the record has none"`
+	ValueJSON json.RawMessage    `json:"value_json,omitempty" doc:"The value, if it is JSON"`
+	Headers   []DeadLetterHeader `json:"headers,omitempty" doc:"In order, repeated names included"`
+}
+
+// DeadLetterEdit is an edit that was made.
+type DeadLetterEdit struct {
+	At      time.Time          `json:"at"`
+	Actor   string             `json:"actor"`
+	Reason  string             `json:"reason"`
+	Forced  bool               `json:"forced,omitempty" doc:"The record breaks its schema, and was wanted so"`
+	Changes []DeadLetterChange `json:"changes" doc:"How the record differs from the one before, at most 100 differences"`
+}
+
+// DeadLetterChange is one difference between two records.
+type DeadLetterChange struct {
+	Where string           `json:"where" doc:"key, value, a header, or the place of a part of a JSON value" example:"value/order/price"`
+	Old   *DeadLetterBytes `json:"old,omitempty" doc:"Missing when it was not there"`
+	New   *DeadLetterBytes `json:"new,omitempty" doc:"Missing when it is not there"`
 }
 
 // DeadLetterBytes is any bytes: as text where they are UTF-8, in base64 otherwise.
@@ -63,9 +109,12 @@ type DeadLetterHeader struct {
 type DeadLetterAction struct {
 	At     time.Time `json:"at"`
 	Actor  string    `json:"actor"`
-	Action string    `json:"action" doc:"redrive or discard"`
+	Action string    `json:"action" doc:"redrive, edit, discard, resolve, archive, restore, delete; of a redrive start, pause, resume, cancel"`
 	Reason string    `json:"reason,omitempty"`
 	Forced bool      `json:"forced,omitempty"`
+	Detail string    `json:"detail,omitempty" doc:"More about it, such as the new id of an event"`
+	// RedriveID is the redrive of many that it was part of.
+	RedriveID string `json:"redrive_id,omitempty" doc:"The redrive of many that it was part of"`
 }
 
 // DeadLetterList is one page of dead letters.
@@ -90,56 +139,6 @@ type DeadLetterGroups struct {
 	Groups []DeadLetterGroup `json:"groups"`
 }
 
-// RedriveOneRequest is the body of the redrive of one letter. It may be missing.
-type RedriveOneRequest struct {
-	Force  bool   `json:"force,omitempty" doc:"Also when it is not OPEN, or was redriven 5 times"`
-	Reason string `json:"reason,omitempty" maxLength:"1000" doc:"Why, for the audit"`
-}
-
-// RedriveRequest is the body of a redrive of several letters: exactly one of
-// filter and ids.
-type RedriveRequest struct {
-	Filter *RedriveFilterRequest `json:"filter,omitempty" doc:"All OPEN letters that it selects; {} selects all"`
-	IDs    []string              `json:"ids,omitempty" maxItems:"1000" doc:"These letters"`
-	DryRun bool                  `json:"dry_run,omitempty" doc:"Count and change nothing"`
-	Max    int                   `json:"max,omitempty" minimum:"1" maximum:"10000" default:"1000" doc:"Of a filter: redrive at most so many"`
-	Force  bool                  `json:"force,omitempty" doc:"Beyond 5 redrives of an event, and of letters that are named those that are not OPEN"`
-	Reason string                `json:"reason,omitempty" maxLength:"1000" doc:"Why, for the audit"`
-}
-
-// RedriveFilterRequest selects letters. What is left out selects all.
-type RedriveFilterRequest struct {
-	Topic        string     `json:"topic,omitempty"`
-	Consumer     string     `json:"consumer,omitempty"`
-	Type         string     `json:"type,omitempty" doc:"CloudEvents type"`
-	Class        string     `json:"class,omitempty" enum:"message,handler"`
-	Fingerprint  string     `json:"fingerprint,omitempty"`
-	Key          string     `json:"key,omitempty"`
-	FailedAfter  *time.Time `json:"failed_after,omitempty"`
-	FailedBefore *time.Time `json:"failed_before,omitempty"`
-}
-
-// RedriveResponse is the answer to a redrive of several letters.
-type RedriveResponse struct {
-	DryRun   bool            `json:"dry_run,omitempty"`
-	Matched  int64           `json:"matched" doc:"How many letters were asked for"`
-	Redriven int             `json:"redriven" doc:"How many were redriven, or would be in a dry run"`
-	Refused  int             `json:"refused" doc:"How many of those looked at were not"`
-	Results  []RedriveResult `json:"results" doc:"One per letter looked at; of a filter at most 1000 refusals"`
-}
-
-// RedriveResult is what became of one letter.
-type RedriveResult struct {
-	ID       string           `json:"id"`
-	Redriven bool             `json:"redriven"`
-	Problem  *problem.Problem `json:"problem,omitempty" doc:"Why not; the letter is as it was"`
-}
-
-// DiscardRequest is the body of a discard.
-type DiscardRequest struct {
-	Reason string `json:"reason" minLength:"1" maxLength:"1000" doc:"Why, for the audit"`
-}
-
 func bytesOf(b []byte) *DeadLetterBytes {
 	switch {
 	case b == nil:
@@ -151,6 +150,21 @@ func bytesOf(b []byte) *DeadLetterBytes {
 	return &DeadLetterBytes{Base64: b}
 }
 
+// bytes are what b stands for; nil for null.
+func (b *DeadLetterBytes) bytes() []byte {
+	if b.Text != nil {
+		return []byte(*b.Text)
+	}
+	return b.Base64
+}
+
+// check refuses bytes that are given in two ways.
+func (b *DeadLetterBytes) check(pointer string, fault reporter) {
+	if b != nil && b.Text != nil && b.Base64 != nil {
+		fault(pointer, "invalid", "give either text or base64")
+	}
+}
+
 // fromLetter is a letter as lists have it.
 func fromLetter(l deadletter.Letter) DeadLetter {
 	d := DeadLetter{
@@ -158,11 +172,12 @@ func fromLetter(l deadletter.Letter) DeadLetter {
 		Topic: l.Record.Topic, Partition: l.Record.Partition, Offset: l.Record.Offset, Key: bytesOf(l.Record.Key),
 		EventType: l.EventType, EventSource: l.Source, EventID: l.EventID, ReplaySession: l.ReplaySession,
 		Class: l.Class, Reason: l.Reason, ErrorType: l.ErrorType, CauseType: l.CauseType, Fingerprint: l.Fingerprint,
+		ArchivedAt: moment(l.ArchivedAt), Origin: l.Origin, Edits: l.Edits,
 		Attempts: l.Attempts, FirstFailedAt: l.FirstFailure.UTC(), LastFailedAt: l.LastFailure.UTC(), ReplayCount: l.ReplayCount,
 	}
-	if !l.Record.Timestamp.IsZero() {
-		at := l.Record.Timestamp.UTC()
-		d.RecordTime = &at
+	d.RecordTime = moment(l.Record.Timestamp)
+	if n := l.NextRetry; n != nil {
+		d.NextRetry = &NextRetry{Policy: n.Policy, At: n.At.UTC(), Held: n.Held}
 	}
 	if l.Lane != nil {
 		lane := fromLane(*l.Lane)
@@ -177,19 +192,68 @@ func fromLetter(l deadletter.Letter) DeadLetter {
 // fromWholeLetter is a letter with everything.
 func fromWholeLetter(l deadletter.Letter) *DeadLetter {
 	d := fromLetter(l)
-	d.Error, d.Value = l.Error, bytesOf(l.Record.Value)
-	if utf8.Valid(l.Record.Value) && json.Valid(l.Record.Value) {
-		d.ValueJSON = l.Record.Value
+	d.Error, d.Stack = l.Error, l.Stack
+	for _, f := range l.History {
+		d.History = append(d.History, FailedAttempt{Attempt: f.Attempt, At: f.At.UTC(), Records: f.Records, Error: f.Error})
 	}
-	for _, h := range l.Record.Headers {
-		d.Headers = append(d.Headers, fromHeader(h))
+	whole := fromRecord(l.Record)
+	d.Value, d.ValueJSON, d.Headers = whole.Value, whole.ValueJSON, whole.Headers
+	if len(l.EditLog) > 0 {
+		d.Edited = fromRecord(l.Current)
+	}
+	for _, e := range l.EditLog {
+		edit := DeadLetterEdit{At: e.At.UTC(), Actor: e.Actor, Reason: e.Reason, Forced: e.Forced, Changes: make([]DeadLetterChange, len(e.Changes))}
+		for i, c := range e.Changes {
+			edit.Changes[i] = DeadLetterChange{Where: c.Where, Old: bytesOf(c.Old), New: bytesOf(c.New)}
+		}
+		d.EditLog = append(d.EditLog, edit)
 	}
 	for _, a := range l.Actions {
-		d.Actions = append(d.Actions, DeadLetterAction{At: a.At.UTC(), Actor: a.Actor, Action: a.Action, Reason: a.Reason, Forced: a.Forced})
+		d.Actions = append(d.Actions, fromAction(a))
 	}
 	return &d
 }
 
-func fromHeader(h topics.Header) DeadLetterHeader {
-	return DeadLetterHeader{Name: h.Key, Value: bytesOf(h.Value)}
+func fromRecord(r topics.Record) *EditedRecord {
+	out := &EditedRecord{Key: bytesOf(r.Key), Value: bytesOf(r.Value)}
+	if utf8.Valid(r.Value) && json.Valid(r.Value) && depth(r.Value) <= maxValueDepth {
+		out.ValueJSON = r.Value
+	}
+	for _, h := range r.Headers {
+		out.Headers = append(out.Headers, DeadLetterHeader{Name: h.Key, Value: bytesOf(h.Value)})
+	}
+	return out
+}
+
+func fromAction(a deadletter.Action) DeadLetterAction {
+	out := DeadLetterAction{At: a.At.UTC(), Actor: a.Actor, Action: a.Action, Reason: a.Reason, Forced: a.Forced, Detail: a.Detail}
+	if a.RedriveID != nil {
+		out.RedriveID = a.RedriveID.String()
+	}
+	return out
+}
+
+// maxValueDepth is how deep a value may be nested to be shown as JSON. Within an
+// answer it makes that answer as deep, and many readers give up at 64 or 100 levels,
+// Go's at 10 000. The value as text has no such limit.
+const maxValueDepth = 50
+
+// depth is how deep valid JSON is nested.
+func depth(value []byte) int {
+	deepest, now, quoted := 0, 0, false
+	for i := 0; i < len(value); i++ {
+		switch c := value[i]; {
+		case quoted && c == '\\':
+			i++ // whatever is escaped
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '{' || c == '[':
+			now++
+			deepest = max(deepest, now)
+		case c == '}' || c == ']':
+			now--
+		}
+	}
+	return deepest
 }

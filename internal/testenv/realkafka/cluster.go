@@ -41,6 +41,14 @@ type Config struct {
 	// Port is that of the first broker's clients on 127.0.0.1. Defaults to a free
 	// one; the ports of other nodes always are.
 	Port int
+	// Links are further listeners for clients, by name, such as "A". Each broker has
+	// one per link, which advertises what Advertise returns: brokers talk to each
+	// other, and clients at Addrs with them, beside the links. Letters only.
+	Links []string
+	// Advertise is told where a broker, counted from 0, listens for a link, and
+	// returns the address (host:port) that clients of the link are to use instead,
+	// such as a proxy's. It may be called again for other ports. Required with Links.
+	Advertise func(link string, broker int, addr string) (string, error)
 	// Version of Apache Kafka; see Ensure.
 	Version string
 	// Settings are further server properties, which win over ours.
@@ -106,6 +114,10 @@ func (c *Cluster) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	links, err := c.linkPorts()
+	if err != nil {
+		return err
+	}
 	var voters []string
 	for i, port := range controllerPorts {
 		voters = append(voters, fmt.Sprintf("%d@127.0.0.1:%d", i+1, port))
@@ -113,7 +125,7 @@ func (c *Cluster) start(ctx context.Context) error {
 	for i := range c.cfg.Brokers {
 		c.nodes = append(c.nodes, &node{
 			id: i + 1, dir: filepath.Join(c.cfg.DataDir, fmt.Sprintf("node-%d", i+1)),
-			clientPort: clientPorts[i], controllerPort: controllerPorts[i],
+			clientPort: clientPorts[i], controllerPort: controllerPorts[i], links: links[i],
 		})
 	}
 	if err := c.each(func(n *node) error { return c.format(ctx, n, strings.Join(voters, ",")) }); err != nil {
@@ -125,6 +137,33 @@ func (c *Cluster) start(ctx context.Context) error {
 		}
 	}
 	return c.waitReady(ctx)
+}
+
+// linkPorts chooses, for each node, where it listens for the links and what it
+// advertises there.
+func (c *Cluster) linkPorts() ([][]listener, error) {
+	all := make([][]listener, c.cfg.Brokers)
+	if len(c.cfg.Links) == 0 {
+		return all, nil
+	}
+	if c.cfg.Advertise == nil {
+		return nil, errors.New("links need Advertise")
+	}
+	ports, err := freePorts(c.cfg.Brokers*len(c.cfg.Links), 0)
+	if err != nil {
+		return nil, err
+	}
+	for i := range all {
+		for _, link := range c.cfg.Links {
+			l := listener{name: "LINK_" + strings.ToUpper(link), addr: net.JoinHostPort("127.0.0.1", fmt.Sprint(ports[0]))}
+			ports = ports[1:]
+			if l.advertised, err = c.cfg.Advertise(link, i, l.addr); err != nil {
+				return nil, fmt.Errorf("advertise link %s: %w", link, err)
+			}
+			all[i] = append(all[i], l)
+		}
+	}
+	return all, nil
 }
 
 // each does something with all nodes at once.

@@ -30,8 +30,12 @@ type node struct {
 	dir            string
 	clientPort     int
 	controllerPort int
+	links          []listener
 	proc           *child.Process // nil before the first start
 }
+
+// listener is one that goes by another address than its own.
+type listener struct{ name, addr, advertised string }
 
 func (n *node) addr() string       { return net.JoinHostPort("127.0.0.1", strconv.Itoa(n.clientPort)) }
 func (n *node) properties() string { return filepath.Join(n.dir, "server.properties") }
@@ -126,6 +130,14 @@ func (c *Cluster) settings(n *node, voters string) []byte {
 		"unclean.leader.election.enable":    "false",
 		"log.cleaner.dedupe.buffer.size":    "16777216",
 		"num.recovery.threads.per.data.dir": "2",
+	}
+	if len(n.links) > 0 {
+		s["inter.broker.listener.name"] = "PLAINTEXT"
+	}
+	for _, l := range n.links {
+		s["listeners"] += "," + l.name + "://" + l.addr
+		s["advertised.listeners"] += "," + l.name + "://" + l.advertised
+		s["listener.security.protocol.map"] += "," + l.name + ":PLAINTEXT"
 	}
 	maps.Copy(s, c.cfg.Settings)
 	var out bytes.Buffer

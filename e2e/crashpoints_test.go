@@ -1,0 +1,303 @@
+package e2e
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/millrace/millrace/internal/client"
+	"github.com/millrace/millrace/internal/crash"
+	"github.com/millrace/millrace/internal/testenv/realkafka"
+	"github.com/millrace/millrace/internal/verify"
+)
+
+// backRoles are those of the second process of a crash test: all but the API.
+const backRoles = "coordinator,worker,relay,maintenance,projections"
+
+// crashLanes is over how many installations the points are spread. They run at
+// the same time, since most of a crash is waiting for leases.
+const crashLanes = 4
+
+// Every crash point is reached, in a real process, and what was under way is
+// neither lost nor doubled nor put out of order. Each point has its own workload
+// and judgement; an installation serves several of them.
+func TestCrashPoints(t *testing.T) {
+	t.Parallel()
+	points := selected(crash.Points())
+	for lane := range slices.Chunk(points, (len(points)+crashLanes-1)/crashLanes) {
+		t.Run("from "+lane[0].Name, func(t *testing.T) {
+			t.Parallel()
+			in := installEmbedded(t, crashSettings()...)
+			newCrasher(in).each(lane, func(crash.Point) bool { return true })
+		})
+	}
+}
+
+// The same on real Kafka, all in one installation. After some of the crashes
+// nothing is hurried: leases and memberships of the dead run out by themselves.
+func TestCrashPointsOnKafka(t *testing.T) {
+	realkafka.Require(t)
+	t.Parallel()
+	in := installReal(t, crashSettings()...)
+	unhurried := []string{"relay.published", "consumer.committed", "worker.running"}
+	newCrasher(in).each(selected(crash.Points()), func(p crash.Point) bool { return !slices.Contains(unhurried, p.Name) })
+}
+
+// onePoint selects a point, for those who look for what is wrong with it.
+var onePoint = flag.String("crash-point", "", "crash at this point only")
+
+func selected(points []crash.Point) []crash.Point {
+	if *onePoint == "" {
+		return points
+	}
+	return slices.DeleteFunc(points, func(p crash.Point) bool { return p.Name != *onePoint })
+}
+
+func crashSettings() []string {
+	return []string{"worker.lease=2s", "worker.heartbeat=500ms"}
+}
+
+// crasher kills the processes of an installation at points.
+type crasher struct {
+	in          *installation
+	front, back *process
+	trace       string
+	kafka       *kgo.Client
+	poisoned    int // records that no consumer can read
+	letters     int // letters that were put there to be redriven
+}
+
+func newCrasher(in *installation) *crasher {
+	in.crashFile = filepath.Join(in.dir, "crash")
+	kafka, err := kgo.NewClient(kgo.SeedBrokers(in.brokers...))
+	require.NoError(in.t, err)
+	in.t.Cleanup(kafka.Close)
+	c := &crasher{in: in, trace: traceFile(in.t, in.dir), kafka: kafka}
+	c.front, c.back = in.serve("front", "api"), in.serve("back", backRoles)
+	c.front.ready()
+	c.back.ready()
+	return c
+}
+
+// each takes the points one after the other. Where hurry says so, it ends the
+// leases and memberships of dead processes, as time would.
+func (c *crasher) each(points []crash.Point, hurry func(crash.Point) bool) {
+	for _, point := range points {
+		c.crash(point, hurry(point))
+	}
+	c.in.stopAll()
+}
+
+// crash arms a point, starts work that passes it, waits for the process to die
+// there, and judges what has become of the work after a restart.
+func (c *crasher) crash(point crash.Point, hurry bool) {
+	t, in := c.in.t, c.in
+	began := time.Now()
+	if ofRedrives(point) {
+		c.plant()
+	}
+	arm := filepath.Join(in.dir, "arm")
+	require.NoError(t, os.WriteFile(arm, []byte(point.Name+" 1"), 0o600))
+	require.NoError(t, os.Rename(arm, in.crashFile))
+
+	all := c.workload(point)
+	switch {
+	case ofLetters(point):
+		c.poison()
+	case point.Name == "lease.taken": // once, at the start
+		c.back.sigkill()
+		c.bury(hurry)
+		c.back = in.serve(c.back.name, backRoles)
+	}
+	accepted := c.offer(point, all)
+	died := c.awaitDeath(point)
+	reached := time.Since(began)
+	report, err := verify.Run(t.Context(), in.db, verify.Options{Timeout: stuckAfter})
+	require.NoError(t, err)
+	require.True(t, report.OK(), "after the crash at %s:\n%s", point.Name, report.Broken())
+
+	c.bury(hurry)
+	c.restart(died)
+	if !accepted {
+		require.True(t, c.offer(point, all), "%s: the workload was not accepted the second time", point.Name)
+	}
+	w := newWorkload(in, c.front.client())
+	ids := make([]string, len(all))
+	for i, p := range all {
+		ids[i] = p.id
+	}
+	w.accepted(all, ids)
+	w.finish()
+	c.judge(point, w.client, all)
+	t.Logf("%s: reached after %s, all done after %s", point.Name, reached.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
+	if t.Failed() {
+		t.Fatalf("after the crash at %s it was not as it should be", point.Name) // nor is what the next one would start from
+	}
+}
+
+// offer asks once for everything that a point's workload asks the API for, and
+// reports whether there was an answer to all of it.
+func (c *crasher) offer(point crash.Point, all []*program) bool {
+	api := c.front.client()
+	requests := make([]client.Request, len(all))
+	for i, p := range all {
+		requests[i] = p.request
+	}
+	ids, err := submitOnce(c.in.t.Context(), api, requests)
+	for i, id := range ids {
+		all[i].id = id
+	}
+	if err == nil && ofRedrives(point) {
+		err = c.redrive(api)
+	}
+	return err == nil
+}
+
+// workload is a little of everything: quick programs, one that writes while it
+// runs, one that runs into a limit, and a chain that has to keep its order.
+func (c *crasher) workload(point crash.Point) []*program {
+	text := func(n int) string { return fmt.Sprintf("%s %d\n", point.Name, n) }
+	script := func(n int, between string) *program {
+		p := run(client.ProcessSpec{
+			Command: sh("printf '" + strings.TrimSuffix(text(n), "\n") + "'; " + between + "echo; trace end"), Env: map[string]string{"E2E_TRACE": c.trace},
+		}, want{state: client.Completed, stdout: fixed(text(n))})
+		p.kind = "quick"
+		return &p
+	}
+	all := []*program{script(0, ""), script(1, ""), script(2, "sleep 1.2; "), script(3, ""), script(4, ""), script(5, "")}
+	for _, p := range all[3:] {
+		p.kind, p.request.ConcurrencyKey = "chained", point.Name
+	}
+	later := time.Now().Add(time.Hour).UTC().Truncate(time.Second)
+	limited := run(client.ProcessSpec{Command: sh("trace end"), Env: map[string]string{"E2E_TRACE": c.trace}},
+		want{state: client.TimedOut, reason: "queue_limit", limit: "queue"})
+	limited.kind, limited.request.NotBefore, limited.request.Limits = "limited", &later, &client.Limits{Queue: "300ms"}
+	all = append(all, &limited)
+	for i, p := range all {
+		p.request.IdempotencyKey = fmt.Sprintf("%s-%d", point.Name, i)
+	}
+	return all
+}
+
+// awaitDeath waits until one of the processes has killed itself at the point.
+func (c *crasher) awaitDeath(point crash.Point) *process {
+	t := c.in.t
+	t.Helper()
+	var died *process
+	await(t, time.Minute, "a process dies at "+point.Name+", that is, the point is passed", func() bool {
+		for _, p := range []*process{c.front, c.back} {
+			if !p.running() {
+				died = p
+			}
+		}
+		return died != nil
+	})
+	var exit *exec.ExitError
+	require.ErrorAs(t, died.child.Err(), &exit, "%s\n%s", died.name, tail(died.log(), 20))
+	status, ok := exit.Sys().(syscall.WaitStatus)
+	require.True(t, ok)
+	require.Equal(t, syscall.SIGKILL, status.Signal(), "%s ended with %v\n%s", died.name, exit, tail(died.log(), 20))
+	mark, err := os.ReadFile(c.in.crashFile + ".crashed")
+	require.NoError(t, err, "it was killed by somebody else")
+	require.Equal(t, fmt.Sprintf("%s %d\n", point.Name, died.child.PID()), string(mark))
+	require.NoError(t, os.Remove(c.in.crashFile+".crashed"))
+	return died
+}
+
+// bury ends what a dead process has left behind and what runs out by itself later:
+// its leases, and its memberships in consumer groups. What its worker held is left
+// to run out, since its programs may still be on their way to their end.
+func (c *crasher) bury(hurry bool) {
+	if !hurry || c.back.running() {
+		return
+	}
+	t := c.in.t
+	for _, sql := range []string{
+		`UPDATE leases SET expires_at = clock_timestamp() - interval '1 ms' WHERE expires_at > clock_timestamp()`,
+		`DELETE FROM lease_members`, `DELETE FROM workers`,
+	} {
+		_, err := c.in.db.Exec(t.Context(), sql)
+		require.NoError(t, err)
+	}
+	admin := kadm.NewClient(c.kafka)
+	groups, err := admin.DescribeGroups(t.Context())
+	require.NoError(t, err)
+	for _, g := range groups.Sorted() {
+		request := kmsg.NewPtrLeaveGroupRequest()
+		request.Group = g.Group
+		for _, m := range g.Members {
+			member := kmsg.NewLeaveGroupRequestMember()
+			member.MemberID = m.MemberID
+			request.Members = append(request.Members, member)
+		}
+		if len(request.Members) > 0 {
+			_, err := request.RequestWith(t.Context(), c.kafka)
+			require.NoError(t, err)
+		}
+	}
+}
+
+func (c *crasher) restart(died *process) {
+	if died == c.back {
+		c.back = c.in.serve(died.name, backRoles).ready()
+	} else {
+		c.front = c.in.serve(died.name, "api").ready()
+	}
+}
+
+// judge checks that everything is there once, and in order.
+func (c *crasher) judge(point crash.Point, api *client.Client, all []*program) {
+	t, in := c.in.t, c.in
+	in.settled()
+	in.verified()
+	in.results(api, all)
+	assert.Equal(t, len(all), in.count(`SELECT count(*) FROM executions WHERE id::text = ANY($1)`, idsOf(all)))
+	assert.Zero(t, in.count(`SELECT count(*) FROM idempotency_keys k WHERE NOT EXISTS (SELECT FROM executions e WHERE e.id = k.execution_id)`))
+	assert.Zero(t, in.count(`SELECT count(*) FROM executions e WHERE NOT EXISTS (SELECT FROM idempotency_keys k WHERE e.id = k.execution_id)`),
+		"executions beyond those that were asked for")
+	steps := readTrace(t, c.trace)
+	var chain []string
+	for _, p := range all {
+		assert.Empty(t, overlaps(steps[p.id]), "%s %s", p.kind, p.id)
+		if p.kind == "chained" {
+			chain = append(chain, p.id)
+		}
+	}
+	assert.Equal(t, chain, in.texts(fmt.Sprintf(`SELECT id::text FROM executions WHERE concurrency_key = '%s' ORDER BY finished_at`, all[3].request.ConcurrencyKey)),
+		"the order of the chain")
+	if ofLetters(point) || ofRedrives(point) {
+		c.judgeLetters()
+	}
+}
+
+func idsOf(all []*program) []string {
+	ids := make([]string, len(all))
+	for i, p := range all {
+		ids[i] = p.id
+	}
+	return ids
+}
+
+// Nothing that could be armed is in the program that people run.
+func TestShippedProgramHasNoCrashPoints(t *testing.T) {
+	t.Parallel()
+	for tag, want := range map[string]bool{"": false, crashable: true} {
+		program, err := os.ReadFile(binary(t, tag))
+		require.NoError(t, err)
+		assert.Equal(t, want, bytes.Contains(program, []byte("CRASHPOINT_FILE")), "with tag %q", tag)
+	}
+}

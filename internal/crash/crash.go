@@ -1,0 +1,76 @@
+// Package crash names the points at which a crash matters: between two steps that
+// are durable one by one, where a process that dies leaves the second one to
+// whoever comes next. Tests kill the process at each of them.
+//
+// At costs nothing in an ordinary build: it is an empty function, which the
+// compiler removes together with its argument, and nothing that could be armed is
+// in the binary. With the build tag "crashpoints" it is: a process that is started
+// with CRASHPOINT_FILE set looks at each point whether that file names it, and
+// if so sends SIGKILL to itself. See docs/adr/0021-crash-points.md.
+//
+// # Arming
+//
+// The file holds the name of a point and which passing of it is meant, counted
+// from 1 since the file was put there: "relay.published 3". It should be moved
+// into place, so that nobody reads half of it. Of several processes that share the
+// file one dies: the one that manages to rename it to its name with ".crashed"
+// added. That file then holds the point and the id of the process.
+//
+// # Adding a point
+//
+// Call At with a new name, a literal, and describe it in Points; a test compares
+// the two, and e2e's TestCrashPoints fails until a workload passes it. A point that
+// is passed all the time without anything happening is worth little: call At where
+// there was something to do.
+package crash
+
+// Point is a named point.
+type Point struct {
+	// Name is the part of the system and what has just been done, or is being done.
+	Name string
+	// Meaning says what a crash there leaves behind, and who deals with it.
+	Meaning string
+}
+
+// Points lists all points, in the order in which an execution passes them.
+func Points() []Point {
+	return []Point{
+		{"submit.recording", "Execution and event are written and not committed: nothing has happened, and the client asks again."},
+		{"submit.recorded", "They are committed and the client has no answer: asking again under its idempotency key leads to the same execution."},
+
+		{"lease.taken", "A lease is taken and its taker does not know: it runs out and goes to somebody else, under a higher token."},
+		{"lease.renewed", "Leases were renewed for a holder that is dead: they run out later than they might have."},
+
+		{"relay.scanned", "Rows were read and none was sent: the next holder of the shard reads them."},
+		{"relay.publishing", "A batch is about to be sent: the next holder sends it."},
+		{"relay.published", "The broker has a batch and the rows are still pending: they are published again under the same ids, and consumers recognise them."},
+		{"relay.marked", "The rows are marked and the relay has not let go of them: nothing is left to do."},
+
+		{"consumer.taken", "A delivery has arrived and nothing was done with it: it comes again."},
+		{"consumer.applied", "The effect is written with the position and not committed: neither has happened, and the delivery comes again."},
+		{"consumer.committed", "Effect and position are committed and Kafka knows of nothing: the next owner starts from PostgreSQL's position."},
+		{"consumer.letters_filed", "Dead letters are written and not committed: the records come again and are filed then."},
+		{"consumer.letters_published", "Dead letters of an On consumer are in their topic and the records are not acked: they fail again, and their letters are the same ones."},
+		{"transport.acked", "A delivery is acked and its offset not committed to Kafka: it comes again unless PostgreSQL has the position."},
+		{"transport.committed", "Offsets were committed to Kafka and the member does not know: nothing is left to do."},
+
+		{"admitter.admitting", "Admissions are written and not committed: capacity is as it was, and the next admitter decides anew."},
+		{"admitter.admitted", "They are committed and nobody was woken: events and tasks are in the outbox, and the relay polls."},
+		{"sweeper.sweeping", "Limits and leases that have passed are applied and not committed: the next sweep finds them due."},
+		{"sweeper.swept", "They are committed and nobody was woken: who waits for capacity polls."},
+
+		{"worker.claiming", "A claim is written and not committed: the execution stays claimable."},
+		{"worker.claimed", "The lease is committed and nothing runs: it runs out, and another attempt follows."},
+		{"worker.running", "The program runs: it is killed with its worker, its lease runs out, and another attempt follows."},
+		{"worker.output_appended", "Output is committed and the worker does not know: it belongs to an attempt that is lost."},
+		{"worker.renewed", "Leases were renewed for a worker that is dead: they run out a lease later."},
+		{"worker.ended", "The program has ended and nobody was told: its result is lost, and another attempt follows."},
+		{"worker.finishing", "The result is written and not committed: it is lost, and another attempt follows."},
+		{"worker.finished", "The result is committed and the worker does not know: the execution has ended, once."},
+
+		{"dead_letters.ingesting", "Letters from the topic are written with the position and not committed: they are read again."},
+		{"redrive.sending", "A chunk of letters is marked, its records are in the outbox, and nothing is committed: the letters are open."},
+		{"redrive.sent", "A chunk is committed and its caller has no answer: the same call goes on with what is open."},
+		{"redrive.between", "Some chunks are committed and others have not begun: the same call goes on with what is open."},
+	}
+}

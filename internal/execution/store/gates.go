@@ -1,0 +1,134 @@
+package store
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/millrace/millrace/internal/execution"
+)
+
+// Executions with one concurrency key run one at a time in the order of their
+// submission: only the head of the key, its lowest that has not ended, may be
+// admitted. The others wait behind a gate (column gated), out of the index of what
+// is admissible.
+//
+// A gate is shut by the admitter, holding a lock on the head's row that keeps the
+// head from ending meanwhile. Whoever ends an execution leaves a release, and the
+// admitter who finds it opens the gate of the one that is the head by then. So the
+// end of the head always comes after the gates that were shut because of it, and
+// its release is looked at after its end is visible: no gate stays shut with
+// nobody to open it, whatever ends at the same time.
+
+// openStates are those in which an execution has its key's place.
+const openStates = `('REQUESTED', 'QUEUED', 'SCHEDULED', 'RUNNING')`
+
+// releasesPerRound bounds how many releases one round looks at.
+const releasesPerRound = 1000
+
+// release leaves a release for each execution with a key that has ended.
+func release(ctx context.Context, tx statements, executions []*execution.Execution) error {
+	var tenants, keys []string
+	for _, e := range executions {
+		if e.State.Terminal() && e.Request.ConcurrencyKey != "" {
+			tenants, keys = append(tenants, e.Request.Tenant), append(keys, e.Request.ConcurrencyKey)
+		}
+	}
+	if len(keys) == 0 {
+		return nil
+	}
+	_, err := tx.Exec(ctx, `INSERT INTO concurrency_releases (tenant, concurrency_key)
+		SELECT * FROM unnest($1::text[], $2::text[])`, tenants, keys)
+	return err
+}
+
+// openGates opens the gates of the executions whose turn the releases made it, and
+// reports whether there were any.
+func openGates(ctx context.Context, tx pgx.Tx) (bool, error) {
+	tag, err := tx.Exec(ctx, `
+		WITH released AS (
+			DELETE FROM concurrency_releases
+			WHERE ctid = ANY (ARRAY(SELECT ctid FROM concurrency_releases LIMIT $1 FOR UPDATE SKIP LOCKED))
+			RETURNING tenant, concurrency_key)
+		UPDATE executions e SET gated = false
+		FROM (SELECT DISTINCT * FROM released) AS r, LATERAL (
+			SELECT h.id FROM executions h
+			WHERE h.tenant = r.tenant AND h.concurrency_key = r.concurrency_key AND h.state IN `+openStates+`
+			ORDER BY h.concurrency_seq LIMIT 1) AS head
+		WHERE e.id = head.id AND e.gated`, releasesPerRound)
+	if err != nil {
+		return false, fmt.Errorf("open gates: %w", err)
+	}
+	return tag.RowsAffected() > 0, nil
+}
+
+// takeTurns finds out which of the executions with a concurrency key, whose rows
+// are locked, are the heads of their keys, and shuts the gates of the others. It
+// returns the heads and how many gates it shut.
+func takeTurns(ctx context.Context, tx pgx.Tx, queued []loaded) (turn map[string]bool, shut int, err error) {
+	turn = make(map[string]bool)
+	heads, err := readHeads(ctx, tx, queued)
+	if err != nil {
+		return nil, 0, err
+	}
+	var blocked, blockers []string
+	for id, head := range heads {
+		if id == head {
+			turn[id] = true
+			continue
+		}
+		blocked, blockers = append(blocked, id), append(blockers, head)
+	}
+	if len(blocked) == 0 {
+		return turn, 0, nil
+	}
+	// A head that is locked is being changed, perhaps ended: those behind it are
+	// looked at again in the next round.
+	tag, err := tx.Exec(ctx, `
+		WITH held AS (
+			SELECT id FROM executions WHERE id = ANY ($2::text[]::uuid[]) AND state IN `+openStates+`
+			FOR SHARE SKIP LOCKED)
+		UPDATE executions e SET gated = true
+		FROM unnest($1::text[]::uuid[], $2::text[]::uuid[]) AS b(id, head)
+		WHERE e.id = b.id AND b.head IN (SELECT id FROM held)`, blocked, blockers)
+	if err != nil {
+		return nil, 0, fmt.Errorf("shut gates: %w", err)
+	}
+	return turn, int(tag.RowsAffected()), nil
+}
+
+// readHeads returns the head of the key of each execution that has one, by id. That
+// an execution is the head stays true once it is: what comes before it is committed
+// before it, and has ended for good.
+func readHeads(ctx context.Context, tx pgx.Tx, queued []loaded) (map[string]string, error) {
+	var ids []string
+	for _, l := range queued {
+		if l.Request.ConcurrencyKey != "" {
+			ids = append(ids, l.ID)
+		}
+	}
+	heads := make(map[string]string, len(ids))
+	if len(ids) == 0 {
+		return heads, nil
+	}
+	rows, err := tx.Query(ctx, `
+		SELECT e.id::text, h.id::text
+		FROM executions e, LATERAL (
+			SELECT h.id FROM executions h
+			WHERE h.tenant = e.tenant AND h.concurrency_key = e.concurrency_key AND h.state IN `+openStates+`
+			ORDER BY h.concurrency_seq LIMIT 1) AS h
+		WHERE e.id = ANY ($1::text[]::uuid[])`, ids)
+	if err != nil {
+		return nil, fmt.Errorf("read heads of concurrency keys: %w", err)
+	}
+	var id, head string
+	_, err = pgx.ForEachRow(rows, []any{&id, &head}, func() error {
+		heads[id] = head
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read heads of concurrency keys: %w", err)
+	}
+	return heads, nil
+}
