@@ -3,8 +3,10 @@ package main
 import (
 	"context"
 	"strings"
+	"time"
 
 	"github.com/millrace/millrace/e2e/chaos/internal/check"
+	"github.com/millrace/millrace/internal/verify"
 )
 
 // terminalTypes are the events that end an execution.
@@ -17,8 +19,8 @@ type assertion struct {
 	what, sql string
 }
 
-// assertions ask Millrace's own tables whether they agree. It is the one place for
-// them: what `millrace verify` checks belongs here too.
+// assertions ask Millrace's own tables whether they agree, beyond what `millrace
+// verify` asserts.
 func (s *session) assertions(ctx context.Context) {
 	for _, a := range []assertion{
 		{check.Other, "event of the outbox failed", `SELECT topic || ' ' || aggregate_id || ' ' || coalesce(last_error, '') FROM outbox_events WHERE status = 'FAILED'`},
@@ -53,6 +55,27 @@ func (s *session) assertions(ctx context.Context) {
 		if err := rows.Err(); err != nil {
 			s.find(check.Other, "assertions", "%s: %v", a.what, err)
 		}
+	}
+}
+
+// verifyTimeout bounds the assertions of `millrace verify`, after runs of any length.
+const verifyTimeout = 10 * time.Minute
+
+// verify asks what users can ask, `millrace verify --settled`. After a restore the
+// log knows more than the database, which those assertions would report.
+func (s *session) verify(ctx context.Context) {
+	if s.torture.Phantoms.Load() {
+		return
+	}
+	report, err := verify.Run(ctx, s.world.DB, verify.Options{Settled: true, Timeout: verifyTimeout})
+	if err != nil {
+		s.find(check.Other, "verify", "%v", err)
+	}
+	for _, r := range report.Results {
+		if !r.Failed() {
+			continue
+		}
+		s.find(check.Other, "verify", "%s: %s: %v %v", r.Name, r.Status, r.Findings, r.Err)
 	}
 }
 

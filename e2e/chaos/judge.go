@@ -116,6 +116,7 @@ func (s *session) judge(ctx context.Context) error {
 	s.judgeLetters(e, phantoms)
 	s.judgeExecutions(ctx)
 	s.assertions(ctx)
+	s.verify(ctx)
 	s.totals = totals{
 		kills: s.world.Kills.Load(), faults: s.torture.Faults.Load(), facts: int64(len(e.facts)), events: int64(len(e.records)),
 		effects: int64(len(e.effects) + len(each)), executions: s.requests.Answered.Load(), letters: int64(len(e.letters)),

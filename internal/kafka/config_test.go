@@ -241,3 +241,18 @@ func TestTailFailsWhereAGroupWouldStop(t *testing.T) {
 	tail.Close()
 	require.ErrorIs(t, tail.Run(t.Context(), nil), kafka.ErrClosed)
 }
+
+// Any timeouts that the settings allow make a subscriber that starts.
+func TestDrainingFitsIntoShortSessions(t *testing.T) {
+	t.Parallel()
+	for session, want := range map[time.Duration]time.Duration{
+		6 * time.Second: 4 * time.Second, 15 * time.Second: 10 * time.Second, time.Minute: 10 * time.Second,
+	} {
+		base := kafka.Config{Brokers: []string{"127.0.0.1:1"}, SessionTimeout: session}
+		sc := kafka.SubscriberConfig{Group: "g"}.WithDefaults(base)
+		require.Equal(t, want, sc.DrainTimeout)
+		require.NoError(t, sc.Validate(base))
+	}
+	sc := kafka.SubscriberConfig{Group: "g"}.WithDefaults(kafka.Config{RebalanceTimeout: 3 * time.Second})
+	require.Equal(t, 2*time.Second, sc.DrainTimeout)
+}

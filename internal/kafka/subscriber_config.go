@@ -58,7 +58,8 @@ type SubscriberConfig struct {
 	BackoffMax     time.Duration
 	// DrainTimeout is how long a Delivery in flight may go on when its partition
 	// is revoked or the subscriber closes, before its context ends. It must be
-	// shorter than RebalanceTimeout and SessionTimeout. Defaults to 10 seconds.
+	// shorter than RebalanceTimeout and SessionTimeout. Defaults to 10 seconds, or
+	// two thirds of the shorter of these where that is less.
 	DrainTimeout time.Duration
 	// CommitInterval is how long acked offsets are gathered before they are
 	// committed to the group; revoke and Close commit at once. Defaults to 200
@@ -104,10 +105,11 @@ func (c SubscriberConfig) withDefaults(base Config) SubscriberConfig {
 	c.HookTimeout = cmp.Or(c.HookTimeout, 5*time.Second)
 	c.BackoffInitial = cmp.Or(c.BackoffInitial, time.Second)
 	c.BackoffMax = cmp.Or(c.BackoffMax, max(time.Minute, c.BackoffInitial))
-	c.DrainTimeout = cmp.Or(c.DrainTimeout, 10*time.Second)
+	client := base.WithDefaults()
+	c.DrainTimeout = cmp.Or(c.DrainTimeout, min(10*time.Second, min(client.SessionTimeout, client.RebalanceTimeout)*2/3))
 	c.CommitInterval = cmp.Or(c.CommitInterval, 200*time.Millisecond)
 	c.Clock = cmp.Or[Clock](c.Clock, systemClock{})
-	c.Logger = cmp.Or(c.Logger, base.WithDefaults().Logger)
+	c.Logger = cmp.Or(c.Logger, client.Logger)
 	return c
 }
 

@@ -130,14 +130,18 @@ func (s *Store) admit(ctx context.Context, tx pgx.Tx, a Admission, room capacity
 	out.More = len(queued) == wanted && shut > 0
 	change := &change{}
 	for _, l := range queued {
-		if l.Request.ConcurrencyKey != "" && !turn[l.ID] {
-			continue
+		now := l.now
+		if l.Request.ConcurrencyKey != "" {
+			var first bool
+			if now, first = turn[l.ID]; !first {
+				continue
+			}
 		}
 		if l.Slots() > out.Free {
 			out.More = false
 			break
 		}
-		task, err := l.Schedule(l.now, a.Admitter, s.policy)
+		task, err := l.Schedule(now, a.Admitter, s.policy)
 		if err != nil {
 			return err
 		}

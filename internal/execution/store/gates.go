@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -65,20 +66,21 @@ func openGates(ctx context.Context, tx pgx.Tx) (bool, error) {
 
 // takeTurns finds out which of the executions with a concurrency key, whose rows
 // are locked, are the heads of their keys, and shuts the gates of the others. It
-// returns the heads and how many gates it shut.
-func takeTurns(ctx context.Context, tx pgx.Tx, queued []loaded) (turn map[string]bool, shut int, err error) {
-	turn = make(map[string]bool)
+// returns the heads, each with a time at which it was one, and how many gates it
+// shut.
+func takeTurns(ctx context.Context, tx pgx.Tx, queued []loaded) (turn map[string]time.Time, shut int, err error) {
+	turn = make(map[string]time.Time)
 	heads, err := readHeads(ctx, tx, queued)
 	if err != nil {
 		return nil, 0, err
 	}
 	var blocked, blockers []string
 	for id, head := range heads {
-		if id == head {
-			turn[id] = true
+		if id == head.id {
+			turn[id] = head.at
 			continue
 		}
-		blocked, blockers = append(blocked, id), append(blockers, head)
+		blocked, blockers = append(blocked, id), append(blockers, head.id)
 	}
 	if len(blocked) == 0 {
 		return turn, 0, nil
@@ -98,22 +100,29 @@ func takeTurns(ctx context.Context, tx pgx.Tx, queued []loaded) (turn map[string
 	return turn, int(tag.RowsAffected()), nil
 }
 
+// head is the head of a key, and when it was seen to be: after the end of the one
+// before it.
+type head struct {
+	id string
+	at time.Time
+}
+
 // readHeads returns the head of the key of each execution that has one, by id. That
 // an execution is the head stays true once it is: what comes before it is committed
 // before it, and has ended for good.
-func readHeads(ctx context.Context, tx pgx.Tx, queued []loaded) (map[string]string, error) {
+func readHeads(ctx context.Context, tx pgx.Tx, queued []loaded) (map[string]head, error) {
 	var ids []string
 	for _, l := range queued {
 		if l.Request.ConcurrencyKey != "" {
 			ids = append(ids, l.ID)
 		}
 	}
-	heads := make(map[string]string, len(ids))
+	heads := make(map[string]head, len(ids))
 	if len(ids) == 0 {
 		return heads, nil
 	}
 	rows, err := tx.Query(ctx, `
-		SELECT e.id::text, h.id::text
+		SELECT e.id::text, h.id::text, clock_timestamp()
 		FROM executions e, LATERAL (
 			SELECT h.id FROM executions h
 			WHERE h.tenant = e.tenant AND h.concurrency_key = e.concurrency_key AND h.state IN `+openStates+`
@@ -122,9 +131,10 @@ func readHeads(ctx context.Context, tx pgx.Tx, queued []loaded) (map[string]stri
 	if err != nil {
 		return nil, fmt.Errorf("read heads of concurrency keys: %w", err)
 	}
-	var id, head string
-	_, err = pgx.ForEachRow(rows, []any{&id, &head}, func() error {
-		heads[id] = head
+	var id string
+	var h head
+	_, err = pgx.ForEachRow(rows, []any{&id, &h.id, &h.at}, func() error {
+		heads[id] = head{h.id, h.at.UTC()}
 		return nil
 	})
 	if err != nil {

@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"github.com/ThreeDotsLabs/watermill"
+
+	"github.com/millrace/millrace/internal/secret"
 )
 
 // stockLog passes on what stock code has to say, one level lower than it has it:
@@ -25,7 +27,7 @@ func (l stockLog) Error(msg string, err error, fields watermill.LogFields) {
 		level = slog.LevelDebug // we close it
 	}
 	if err != nil {
-		fields = fields.Add(watermill.LogFields{"cause": err})
+		fields = fields.Add(watermill.LogFields{"cause": secret.Redact(err.Error())})
 	}
 	l.write(level, msg, fields)
 }

@@ -181,20 +181,36 @@ func (s *Subscriber) Retake(ctx context.Context, topic string, partition int32) 
 // tried again. It returns at once, and may be called before Subscribe.
 func (s *Subscriber) Pause() {
 	s.mu.Lock()
-	if s.holding == nil {
-		s.holding = make(chan struct{})
+	if s.holding != nil {
+		s.mu.Unlock()
+		return
 	}
+	s.holding = make(chan struct{})
 	s.mu.Unlock()
+	s.announce()
 }
 
 // Resume ends a Pause.
 func (s *Subscriber) Resume() {
 	s.mu.Lock()
-	if s.holding != nil {
-		close(s.holding)
-		s.holding = nil
+	if s.holding == nil {
+		s.mu.Unlock()
+		return
 	}
+	close(s.holding)
+	s.holding = nil
 	s.mu.Unlock()
+	s.announce()
+}
+
+// announce tells the observer how all partitions stand.
+func (s *Subscriber) announce() {
+	if s.sc.Observer == nil {
+		return
+	}
+	for _, w := range s.workers() {
+		s.sc.Observer.PartitionChanged(w.status())
+	}
 }
 
 // held returns a channel that is closed with the end of the pause, or nil while

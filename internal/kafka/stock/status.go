@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/millrace/millrace/internal/kafka"
+	"github.com/millrace/millrace/internal/secret"
 )
 
 func sortStatuses(statuses []kafka.PartitionStatus) {
@@ -16,9 +17,11 @@ func sortStatuses(statuses []kafka.PartitionStatus) {
 }
 
 func (w *worker) status() kafka.PartitionStatus {
+	paused := w.s.held() != nil
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	st := w.state
+	st.Paused = paused
 	st.State = cmp.Or(st.State, kafka.StateRunning) // assigned a moment ago
 	st.Group, st.Topic, st.Partition = w.s.sc.Group, w.sub.topic, w.partition
 	st.Position, st.Committed, st.Epoch = w.acked, w.committed, w.epoch
@@ -56,15 +59,19 @@ func (w *worker) setState(next kafka.PartitionStatus) {
 // level.
 func (w *worker) report(was, next kafka.PartitionStatus) {
 	log := w.s.sc.Logger.With("group", w.s.sc.Group, "topic", w.sub.topic, "partition", w.partition)
+	cause := ""
+	if next.Cause != nil {
+		cause = secret.Redact(next.Cause.Error())
+	}
 	switch {
 	case next.State == kafka.StateRunning && was.State != "" && was.State != kafka.StateRunning:
 		log.Info("partition runs again", "stalled_for", w.s.sc.Clock.Now().Sub(was.Since), "attempts", was.Attempts)
 	case next.State == kafka.StateRunning:
 		log.Debug("partition assigned")
 	case next.State != was.State:
-		log.Warn("partition "+string(next.State), "offset", next.Offset, "cause", next.Cause, "next_try", next.NextTry)
+		log.Warn("partition "+string(next.State), "offset", next.Offset, "cause", cause, "next_try", next.NextTry)
 	default:
-		log.Debug("partition still "+string(next.State), "offset", next.Offset, "cause", next.Cause, "attempts", next.Attempts, "next_try", next.NextTry)
+		log.Debug("partition still "+string(next.State), "offset", next.Offset, "cause", cause, "attempts", next.Attempts, "next_try", next.NextTry)
 	}
 }
 

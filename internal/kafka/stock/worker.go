@@ -164,6 +164,9 @@ func (w *worker) handle(in *sarama.ConsumerMessage) (moved, ok bool) {
 			w.mu.Unlock()
 		}
 		moved, ok := w.stall(kafka.PartitionStatus{Cause: d.Err(), Offset: in.Offset, Key: in.Key, Attempts: d.Try})
+		if !moved && ok && w.fenced(d.Err()) {
+			moved = w.move(seekRequest{retake: true}) == nil
+		}
 		if !moved && ok {
 			moved, ok = w.waitWhileHeld()
 		}
@@ -172,6 +175,13 @@ func (w *worker) handle(in *sarama.ConsumerMessage) (moved, ok bool) {
 		}
 		d = w.delivery(in, d.Try+1)
 	}
+}
+
+// fenced reports whether a Delivery failed because the epoch of this ownership is
+// no longer the partition's, although the group still gives us the partition.
+func (w *worker) fenced(cause error) bool {
+	is := w.s.sc.Hooks.Fenced
+	return is != nil && cause != nil && is(cause)
 }
 
 func (w *worker) delivery(in *sarama.ConsumerMessage, try int) *delivery.Delivery {
