@@ -92,7 +92,8 @@ func TestInTxRunsAgainAfterADeadlock(t *testing.T) {
 	}
 	wg.Wait()
 	require.NoError(t, errors.Join(errs...))
-	assert.Equal(t, 3, runs[0]+runs[1], "one of the two was run again, once")
+	// On a busy machine PostgreSQL may end both, or one of them twice.
+	assert.GreaterOrEqual(t, runs[0]+runs[1], 3, "one of the two was run again")
 	assert.Equal(t, 4, counters(t, pool))
 }
 
