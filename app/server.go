@@ -110,7 +110,7 @@ func newAPI(
 		Executions:  st,
 		Lists:       projections.NewReader(c.pool),
 		History:     eventlog.NewReader(c.pool),
-		Topics:      rest.NewBrokerTopics(c.admin, cfg.TopicNaming()),
+		Topics:      rest.NewBrokerTopics(c.admin, cfg.TopicNaming(), cfg.TopicSpecs()),
 		DeadLetters: letters,
 		Outbox:      outbox.NewOperator(c.pool, signals),
 		Consumers:   consumers.NewOperator(consumers.OperatorConfig{Pool: c.pool, Signals: signals, Broker: consumerBroker{c.admin}}),

@@ -31,6 +31,7 @@ import (
 	"github.com/millrace/millrace/internal/parking"
 	"github.com/millrace/millrace/internal/postgres"
 	"github.com/millrace/millrace/internal/retention"
+	"github.com/millrace/millrace/internal/routing"
 	"github.com/millrace/millrace/pipeline"
 	"github.com/millrace/millrace/projections"
 )
@@ -40,8 +41,8 @@ var (
 	maintenanceModule = fx.Module("maintenance",
 		fx.Provide(newSweeper, deadletter.NewGauge, parking.NewGauge, newKeeper, newLetterKeeper, newAlerts),
 		asConsumer(newRecorderConsumer), asConsumer(letterfiler.New))
-	coordinatorModule = fx.Module("coordinator", fx.Provide(newAdmitter), asConsumer(newCoordinatorConsumer))
-	workerModule      = fx.Module("worker", fx.Provide(newExecutors, newWorker), asConsumer((*worker.Worker).Consumer))
+	coordinatorModule = fx.Module("coordinator", fx.Provide(newAdmitter, routing.NewWatcher), asConsumer(newCoordinatorConsumer))
+	workerModule      = fx.Module("worker", fx.Provide(newExecutors, newWorker), asConsumers((*worker.Worker).Consumers))
 	projectionsModule = fx.Module("projections", asConsumer(newExecutionsView))
 )
 
@@ -115,15 +116,20 @@ func newCoordinatorConsumer(cfg configs.Config, st *store.Store) pipeline.Consum
 }
 
 func newAdmitter(
-	cfg configs.Config, st *store.Store, leases *lease.Manager, signals *postgres.Signals,
+	cfg configs.Config, pool *pgxpool.Pool, st *store.Store, leases *lease.Manager, signals *postgres.Signals,
 	log *slog.Logger, reg prometheus.Registerer,
 ) *coordinator.Admitter {
-	return coordinator.NewAdmitter(coordinator.AdmitterConfig{
+	a := coordinator.NewAdmitter(coordinator.AdmitterConfig{
 		ID: cfg.Worker.ID, Limits: limits(cfg), PollInterval: cfg.Coordinator.PollInterval,
 	}, st, leases, signals, log, reg)
+	a.RouteBy(routing.New(pool, cfg.TaskTopic, cfg.TopicNaming()))
+	return a
 }
 
-func runCoordinator(l *loops, a *coordinator.Admitter) { l.run("admitter", a.Run) }
+func runCoordinator(l *loops, a *coordinator.Admitter, routes *routing.Watcher) {
+	l.run("admitter", a.Run)
+	l.run("routes of tasks", routes.Run)
+}
 
 // newExecutors makes the executors that this worker offers. Functions that the
 // program added win over the built-in ones.
@@ -153,12 +159,18 @@ func newWorker(
 	log *slog.Logger, reg prometheus.Registerer,
 ) (*worker.Worker, error) {
 	cancels, stop := signals.Subscribe(store.WakeCancel)
-	lc.Append(fx.StopHook(stop))
-	w := cfg.Worker
-	return worker.New(worker.Config{
-		ID: w.ID, Slots: w.Slots, Classes: w.ResourceClasses, Lease: w.Lease, Heartbeat: w.Heartbeat,
-		MaxOutputBytes: int64(w.MaxOutputBytes), ShutdownGrace: w.ShutdownGrace,
+	offers, stopOffers := signals.Subscribe(store.WakeOffered)
+	lc.Append(fx.StopHook(func() { stop(); stopOffers() }))
+	c := cfg.Worker
+	w, err := worker.New(worker.Config{
+		ID: c.ID, Slots: c.Slots, Classes: c.ResourceClasses, Topics: cfg.WorkerTopics(), Naming: cfg.TopicNaming(), Lease: c.Lease, Heartbeat: c.Heartbeat,
+		MaxOutputBytes: int64(c.MaxOutputBytes), ShutdownGrace: c.ShutdownGrace,
 	}, st, executors, cancels, log, reg)
+	if err != nil {
+		return nil, err
+	}
+	w.WatchOffers(offers)
+	return w, nil
 }
 
 func runWorker(l *loops, w *worker.Worker) { l.run("worker", w.Run) }

@@ -58,6 +58,7 @@ type Admitter struct {
 	cfg       AdmitterConfig
 	admission Admission
 	leases    *lease.Manager
+	routes    Routes
 	wakes     Wakes
 	log       *slog.Logger
 	admitted  *prometheus.CounterVec
@@ -127,6 +128,7 @@ func unlessAny(wakes <-chan struct{}, classes int) <-chan struct{} {
 func (a *Admitter) runClass(ctx context.Context, class string) {
 	err := a.leases.Run(ctx, "admitter:"+class, func(ctx context.Context, held *lease.Held) error {
 		a.log.InfoContext(ctx, "admitter is active", "resource_class", class, "token", held.Token())
+		a.recordRoute(ctx, class)
 		a.admitWhileHeld(ctx, class, held)
 		return nil
 	})
@@ -143,7 +145,7 @@ func (a *Admitter) admitWhileHeld(ctx context.Context, class string, held *lease
 	fence := func(ctx context.Context, tx pgx.Tx) error { return held.Check(ctx, tx) }
 	for ctx.Err() == nil {
 		done, err := a.admission.Admit(ctx, store.Admission{
-			Class: class, Admitter: a.cfg.ID, Limit: a.cfg.Limits.Concurrency[class], Max: a.cfg.BatchSize, Fence: fence,
+			Class: class, Topic: a.topic(class), Admitter: a.cfg.ID, Limit: a.cfg.Limits.Concurrency[class], Max: a.cfg.BatchSize, Fence: fence,
 		})
 		switch {
 		case err != nil && ctx.Err() == nil:

@@ -38,6 +38,9 @@ func (w *Worker) announce(ctx context.Context) {
 	entry := store.Worker{
 		ID: w.cfg.ID, Classes: w.cfg.Classes, Executors: w.executorNames(), Slots: w.cfg.Slots,
 	}
+	for _, topic := range w.cfg.Topics {
+		entry.Topics = append(entry.Topics, w.cfg.Naming.Physical(topic))
+	}
 	if err := w.store.Announce(ctx, entry, w.cfg.Lease); err != nil {
 		w.log.WarnContext(ctx, "worker could not announce itself", "error", err)
 	}

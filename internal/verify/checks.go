@@ -21,6 +21,14 @@ WHERE state = 'RUNNING' AND (worker IS NULL OR lease_expires_at IS NULL OR due_a
 	OR state <> 'RUNNING' AND lease_expires_at IS NOT NULL`,
 		},
 		{
+			Name:     "offers",
+			Sentence: "Only a scheduled execution is on offer to workers that have not seen its task.",
+			Kind:     Fault,
+			SQL: `
+SELECT id::text, format('is %s, and on offer since %s', state, offered_at)
+FROM executions WHERE offered_at IS NOT NULL AND state <> 'SCHEDULED'`,
+		},
+		{
 			Name:     "ends",
 			Sentence: "An execution has ended if and only if it has a time of its end and a result, and then nothing is due any more.",
 			Kind:     Fault,

@@ -34,6 +34,21 @@ func TestEverythingHolds(t *testing.T) {
 	assert.Subset(t, states, []string{"REQUESTED", "QUEUED", "SCHEDULED", "RUNNING", "COMPLETED", "FAILED", "CANCELLED"}, "the world that is judged")
 }
 
+// A stage between coordinator and workers writes tasks too: the same ones.
+func TestATaskThatIsPassedOnIsTheSame(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	tag, err := w.pool.Exec(t.Context(), `
+		INSERT INTO outbox_events (id, shard, aggregate_type, aggregate_id, event_type, topic, partition_key, payload, headers)
+		SELECT id, shard, aggregate_type, aggregate_id, event_type, 'execution_tasks_next', partition_key, payload, headers
+		FROM outbox_events WHERE event_type = 'millrace.execution.task.v1'`)
+	require.NoError(t, err)
+	require.Positive(t, tag.RowsAffected())
+	report, err := verify.Run(t.Context(), w.pool, verify.Options{})
+	require.NoError(t, err)
+	assert.True(t, report.OK(), report.Broken())
+}
+
 func TestEmptyDatabaseHolds(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -65,6 +80,7 @@ func breaks() map[string]struct {
 	}
 	return map[string]damage{
 		"leases": {sql: []string{`UPDATE executions SET lease_expires_at = NULL WHERE id = ` + one("RUNNING")}},
+		"offers": {sql: []string{`UPDATE executions SET offered_at = now() WHERE id = ` + one("RUNNING")}},
 		"ends":   {sql: []string{`UPDATE executions SET finished_at = NULL WHERE id = ` + one("COMPLETED")}},
 		"capacity": {sql: []string{
 			`UPDATE executions SET slots = slots + 1 WHERE id = ` + one("RUNNING"),

@@ -9,6 +9,7 @@ import (
 
 	"github.com/millrace/millrace/internal/crash"
 	"github.com/millrace/millrace/internal/execution"
+	"github.com/millrace/millrace/topics"
 )
 
 // Validator decides whether a requested execution may be queued at all. It
@@ -50,6 +51,8 @@ func (s *Store) Committed() { s.wake(WakeAdmission) }
 // Admission is one round of admitting.
 type Admission struct {
 	Class string
+	// Topic is where the tasks of the class go; empty means topics.ExecutionTasks.
+	Topic topics.Topic
 	// Admitter names who decides; it is recorded in the events.
 	Admitter string
 	// Limit is how many slots may be in use at once, beyond what the workers
@@ -128,7 +131,7 @@ func (s *Store) admit(ctx context.Context, tx pgx.Tx, a Admission, room capacity
 	}
 	// Where gates were shut, others behind them may fit.
 	out.More = len(queued) == wanted && shut > 0
-	change := &change{}
+	change := &change{tasksTo: a.Topic}
 	for _, l := range queued {
 		now := l.now
 		if l.Request.ConcurrencyKey != "" {
@@ -200,19 +203,21 @@ type Worker struct {
 	// Slots is how many slots it has, for all its classes together; each class is
 	// offered all of them.
 	Slots int
+	// Topics are the topics that it reads tasks from, by their names at the broker.
+	Topics []string
 }
 
 // Announce renews a worker's entry for the given time and tells the coordinator
 // of capacity that is new.
 func (s *Store) Announce(ctx context.Context, w Worker, ttl time.Duration) error {
 	tag, err := s.pool.Exec(ctx, `
-		INSERT INTO workers (id, resource_class, slots, executors, announced_at, expires_at)
-		SELECT $1, class, $3, $4, clock_timestamp(), clock_timestamp() + $5::interval
+		INSERT INTO workers (id, resource_class, slots, executors, topics, announced_at, expires_at)
+		SELECT $1, class, $3, $4, coalesce($6::text[], '{}'), clock_timestamp(), clock_timestamp() + $5::interval
 		FROM unnest($2::text[]) AS class
 		ON CONFLICT (id, resource_class) DO UPDATE SET
-			slots = excluded.slots, executors = excluded.executors,
+			slots = excluded.slots, executors = excluded.executors, topics = excluded.topics,
 			announced_at = excluded.announced_at, expires_at = excluded.expires_at`,
-		w.ID, w.Classes, w.Slots, w.Executors, ttl)
+		w.ID, w.Classes, w.Slots, w.Executors, ttl, w.Topics)
 	if err != nil {
 		return fmt.Errorf("announce worker: %w", err)
 	}

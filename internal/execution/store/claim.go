@@ -29,7 +29,8 @@ type Claim struct {
 	// room.
 	Refs []Ref
 	// Slots, without Refs, is how many slots the worker has free: the most urgent
-	// executions that fit are taken.
+	// executions on offer that fit are taken. What is not on offer has its task
+	// record still to come; see Offer.
 	Slots int
 }
 
@@ -80,7 +81,8 @@ func claimable(ctx context.Context, tx pgx.Tx, c Claim) ([]loaded, error) {
 	free := c.Slots
 	for _, class := range c.Classes {
 		found, err := load(ctx, tx, `SELECT `+columns+` FROM executions
-			WHERE state = 'SCHEDULED' AND resource_class = $1 AND executor = ANY($2) AND slots <= $3
+			WHERE state = 'SCHEDULED' AND offered_at IS NOT NULL
+			  AND resource_class = $1 AND executor = ANY($2) AND slots <= $3
 			ORDER BY rank, id LIMIT $3 FOR UPDATE SKIP LOCKED`, class, c.Executors, free)
 		if err != nil {
 			return nil, err
