@@ -131,6 +131,15 @@ func runCoordinator(l *loops, a *coordinator.Admitter, routes *routing.Watcher) 
 	l.run("routes of tasks", routes.Run)
 }
 
+// ProcessSandbox translates the settings for the executor process. What the data
+// directory holds, the API's token among it, is no business of programs.
+func ProcessSandbox(cfg configs.Config) process.Sandbox {
+	s := cfg.Worker.Sandbox
+	return process.Sandbox{
+		Mode: process.SandboxMode(s.Mode), NoNetwork: !s.Network, Writable: s.Writable, Hidden: []string{cfg.DataDir},
+	}
+}
+
 // newExecutors makes the executors that this worker offers. Functions that the
 // program added win over the built-in ones.
 func newExecutors(
@@ -139,7 +148,7 @@ func newExecutors(
 	var list []executor.Executor
 	if slices.Contains(cfg.Worker.Executors, spec.ExecutorProcess) {
 		root := cmp.Or(cfg.Worker.WorkRoot, filepath.Join(cfg.DataDir, "work"))
-		p, err := process.New(process.Config{WorkRoot: root, Logger: log})
+		p, err := process.New(process.Config{WorkRoot: root, Sandbox: ProcessSandbox(cfg), Logger: log})
 		if err != nil {
 			return nil, fmt.Errorf("executor process: %w", err)
 		}

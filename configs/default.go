@@ -106,6 +106,7 @@ func defaultWorker() Worker {
 		Lease:           30 * time.Second,
 		Heartbeat:       5 * time.Second,
 		MaxOutputBytes:  8 * MiB,
+		Sandbox:         Sandbox{Mode: "off", Network: true},
 		ShutdownGrace:   20 * time.Second,
 	}
 }

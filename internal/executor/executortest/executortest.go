@@ -136,6 +136,8 @@ func (r *Recorder) WaitStdout(t testing.TB, text string) {
 // Attempt is a Run in the background.
 type Attempt struct {
 	*Recorder
+	// ID is the id of its execution.
+	ID     string
 	Lease  *Lease
 	Cancel func(cause error)
 

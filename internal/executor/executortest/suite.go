@@ -51,9 +51,10 @@ type Subject struct {
 func Start(t testing.TB, e executor.Executor, spec json.RawMessage, lease time.Duration, maxOutput int64) *Attempt {
 	t.Helper()
 	ctx, cancel := context.WithCancelCause(context.Background())
-	a := &Attempt{Recorder: new(Recorder), Lease: NewLease(lease), Cancel: cancel, done: make(chan struct{})}
+	id := fmt.Sprintf("execution-%d-%d", os.Getpid(), attempts.Add(1))
+	a := &Attempt{Recorder: new(Recorder), ID: id, Lease: NewLease(lease), Cancel: cancel, done: make(chan struct{})}
 	task := executor.Task{
-		ExecutionID:    fmt.Sprintf("execution-%d", attempts.Add(1)),
+		ExecutionID:    a.ID,
 		Attempt:        1,
 		Spec:           spec,
 		MaxOutputBytes: maxOutput,

@@ -33,6 +33,9 @@ func (e *Executor) Run(ctx context.Context, task executor.Task, lease executor.L
 	if err != nil {
 		return startFailed(err), nil
 	}
+	if e.sandbox != "" {
+		start = e.cfg.Sandbox.wrap(e.sandbox, start)
+	}
 	start.Deadline = bootAt(lease.Deadline())
 
 	output := capture.New(sink, task.MaxOutputBytes)
