@@ -18,6 +18,7 @@ import (
 	letterfiler "github.com/millrace/millrace/handlers/deadletter"
 	"github.com/millrace/millrace/handlers/recorder"
 	"github.com/millrace/millrace/handlers/worker"
+	"github.com/millrace/millrace/internal/admission"
 	"github.com/millrace/millrace/internal/alerts"
 	"github.com/millrace/millrace/internal/deadletter"
 	"github.com/millrace/millrace/internal/execution/store"
@@ -107,7 +108,11 @@ func newRecorderConsumer() pipeline.Consumer { return recorder.New() }
 func newExecutionsView() pipeline.Consumer { return projections.Executions() }
 
 func limits(cfg configs.Config) coordinator.Limits {
-	return coordinator.Limits{Concurrency: maps.Clone(cfg.Coordinator.Concurrency)}
+	classes := map[string]coordinator.Class{}
+	for name, slots := range cfg.Coordinator.Concurrency {
+		classes[name] = coordinator.Class{Cap: admission.Resources{admission.Slots: int64(slots)}}
+	}
+	return coordinator.Limits{Classes: classes, Overtake: cfg.Coordinator.AgeingStep}
 }
 
 func newCoordinatorConsumer(cfg configs.Config, st *store.Store) pipeline.Consumer {

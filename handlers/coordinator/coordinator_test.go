@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/millrace/millrace/handlers/coordinator"
+	"github.com/millrace/millrace/internal/admission"
 	"github.com/millrace/millrace/internal/execution"
 	"github.com/millrace/millrace/internal/execution/store"
 	"github.com/millrace/millrace/internal/lease"
@@ -159,7 +160,7 @@ func TestConsumerRejectsWhatCouldNeverRun(t *testing.T) {
 	b := setup(t)
 	large := b.submit(func(r *topics.Request) { r.Requirements.Slots = 5 })
 	small := b.submit()
-	b.feed(coordinator.Limits{Concurrency: map[string]int{"default": 4}}, large, small)
+	b.feed(coordinator.Limits{Classes: map[string]coordinator.Class{"default": {Cap: admission.Resources{4}}}}, large, small)
 	e, err := b.store.Get(t.Context(), large.ExecutionID)
 	require.NoError(t, err)
 	assert.Equal(t, execution.Rejected, e.State)
@@ -210,7 +211,7 @@ func TestLimitHoldsWithManyAdmitters(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.announce(100)
-	limits := coordinator.Limits{Concurrency: map[string]int{"default": 3}}
+	limits := coordinator.Limits{Classes: map[string]coordinator.Class{"default": {Cap: admission.Resources{3}}}}
 	for _, id := range []string{"c1", "c2", "c3"} {
 		b.admitter(id, limits)
 	}

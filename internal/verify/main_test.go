@@ -161,7 +161,7 @@ func (w *world) submit(ctx context.Context, n int, change ...func(*topics.Reques
 // advance queues what is given, admits all it can, and claims up to slots.
 func (w *world) advance(ctx context.Context, ids []string, slots int) ([]*execution.Execution, error) {
 	err := postgres.InTx(ctx, w.pool, func(ctx context.Context, tx pgx.Tx) error {
-		return w.Queue(ctx, tx, ids, func(*execution.Execution) (string, string) { return "", "" })
+		return w.Queue(ctx, tx, ids, store.Rules{})
 	})
 	if err != nil {
 		return nil, err
