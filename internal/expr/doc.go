@@ -9,10 +9,10 @@
 // An expression reads the variables that its Environment declares and nothing
 // else: it has no files, no network, no clock and no side effects, so the same
 // variables give the same value. It always ends: there are no loops but those over
-// the elements of a list, and every element, call and concatenation draws on a
-// budget of steps, values by their size. So neither nested loops over long lists
+// the elements of a list, and every element, call, comparison and concatenation
+// draws on a budget of steps, values by their size. So neither nested loops over long lists
 // nor strings that double themselves get far. Evaluation also ends with its
-// context, and after TimeLimit.
+// context, and a long one after TimeLimit.
 //
 // Functions whose cost their operands do not bound (replace, repeat, join, uniq,
 // flatten) and those that bring in time (now, date, timezone) are not there.

@@ -21,10 +21,11 @@ const (
 	MaxNodes = 256
 	// MaxSteps is how much one evaluation may do. An element of a list that is
 	// looked at costs one step, and so does every element or eight bytes of what a
-	// function or an operator makes.
+	// function or an operator makes, or goes through.
 	MaxSteps = 200_000
-	// TimeLimit is how long one evaluation may take. It is a second line: steps are
-	// what an expression runs out of on an idle machine.
+	// TimeLimit is how long an evaluation of more than a few thousand steps may take.
+	// It is a second line: steps are what an expression runs out of on an idle
+	// machine.
 	TimeLimit = 250 * time.Millisecond
 )
 

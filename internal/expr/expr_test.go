@@ -137,6 +137,10 @@ func TestCostIsBounded(t *testing.T) {
 		doubling + "len(zv)",
 		`sortBy(items, count(items, # > "a"))`,
 		`filter(items, len(concat(items, items)) > 0)`,
+		`count(1..1000, input.text contains "y") > 0`,
+		`count(1..1000, input.text matches "y+$") > 0`,
+		`count(1..1000, input.text == input.text + "") > 0`,
+		`count(1..1000, "none" in items) > 0`,
 	} {
 		p, err := expr.Compile[any](source, environment())
 		if err != nil {
@@ -157,6 +161,25 @@ func TestEvaluationEndsWithItsContext(t *testing.T) {
 	cancel(cause)
 	_, err = p.Eval(ctx, variables())
 	require.ErrorIs(t, err, cause)
+}
+
+func TestOperatorsStillWorkUnderCharge(t *testing.T) {
+	t.Parallel()
+	for source, want := range map[string]bool{
+		`request.user in ["ada", "bob"]`:                       true,
+		`request.user not in ["ada", "bob"]`:                   false,
+		`"team" in request.labels`:                             true,
+		`"b" in texts && request.user matches "^a.a$"`:         true,
+		`request.user contains "d" && !(request.user < "ac")`:  true,
+		`request.labels.team != "red" && nil == input["none"]`: true,
+		`request.user endsWith "x" || request.size >= 1`:       true,
+	} {
+		p, err := expr.Compile[bool](source, environment())
+		require.NoError(t, err, source)
+		got, err := p.Eval(t.Context(), variables())
+		require.NoError(t, err, source)
+		assert.Equal(t, want, got, source)
+	}
 }
 
 func FuzzExpressions(f *testing.F) {

@@ -232,7 +232,7 @@ func text(value any) (string, error) {
 // UserKey is the key of a limit per user: tenant/user, with / and % of the tenant
 // escaped, so that no two users share one.
 func UserKey(tenant, user string) string {
-	return strings.NewReplacer("%", "%25", "/", "%2F").Replace(tenant) + "/" + user
+	return strings.ReplaceAll(strings.ReplaceAll(tenant, "%", "%25"), "/", "%2F") + "/" + user
 }
 
 // Lookup returns a definition by its name, with the defaults filled in.
