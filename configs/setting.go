@@ -104,6 +104,10 @@ func structNodes(v reflect.Value, prefix string, store func()) []*node {
 		case map[topics.Topic]TopicTable:
 			n.children = topicNodes(value, path+".")
 		default:
+			if isTable(value) {
+				n.children = rowNodes(value, path+".")
+				break
+			}
 			if value.Kind() == reflect.Struct && value.Type() != reflect.TypeFor[secret.Secret]() {
 				n.children = structNodes(value, path+".", store)
 				break
@@ -115,20 +119,14 @@ func structNodes(v reflect.Value, prefix string, store func()) []*node {
 	return nodes
 }
 
-// topicNodes makes a section per topic. Values of a map cannot be changed in
-// place, so each section works on a copy that it stores after a change.
-func topicNodes(table reflect.Value, prefix string) []*node {
+// topicNodes makes a section per topic: the built-in ones in their order, then those
+// that were declared.
+func topicNodes(rows reflect.Value, prefix string) []*node {
 	var nodes []*node
-	for _, spec := range topics.Table() {
-		key := reflect.ValueOf(spec.Topic)
-		row := reflect.New(reflect.TypeFor[TopicTable]()).Elem()
-		if current := table.MapIndex(key); current.IsValid() {
-			row.Set(current)
-		}
-		store := func() { table.SetMapIndex(key, row) }
-		doc := strings.ToUpper(spec.Purpose[:1]) + spec.Purpose[1:] + "; key: " + spec.Key + "."
-		name := string(spec.Topic)
-		nodes = append(nodes, &node{key: name, doc: doc, children: structNodes(row, prefix+name+".", store)})
+	for _, spec := range specsOf(rows.Interface().(map[topics.Topic]TopicTable)) {
+		n := rowNode(rows, string(spec.Topic), prefix)
+		n.doc = strings.ToUpper(spec.Purpose[:1]) + spec.Purpose[1:] + "; key: " + spec.Key + "."
+		nodes = append(nodes, n)
 	}
 	return nodes
 }
@@ -137,7 +135,7 @@ func newField(tag reflect.StructTag, path string, value reflect.Value, store fun
 	f := &field{value: value, store: store, mustExist: tag.Get("file") == "read"}
 	f.Setting = Setting{
 		Path: path,
-		Env:  EnvPrefix + strings.ToUpper(strings.ReplaceAll(path, ".", "_")),
+		Env:  variable(path),
 		Flag: tag.Get("flag"), Type: typeName(value.Type()),
 		Default: format(value), Unset: tag.Get("unset"), Doc: tag.Get("doc"),
 	}
@@ -145,6 +143,11 @@ func newField(tag reflect.StructTag, path string, value reflect.Value, store fun
 		f.Choices = strings.Split(oneof, ",")
 	}
 	return f
+}
+
+// variable is the environment variable of a path.
+func variable(path string) string {
+	return EnvPrefix + strings.ToUpper(strings.ReplaceAll(path, ".", "_"))
 }
 
 func typeName(t reflect.Type) string {
