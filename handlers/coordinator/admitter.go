@@ -143,7 +143,7 @@ func (a *Admitter) admitWhileHeld(ctx context.Context, class string, held *lease
 	fence := func(ctx context.Context, tx pgx.Tx) error { return held.Check(ctx, tx) }
 	for ctx.Err() == nil {
 		done, err := a.admission.Admit(ctx, store.Admission{
-			Class: class, Admitter: a.cfg.ID, Limit: a.cfg.Limits.Concurrency[class], Max: a.cfg.BatchSize, Fence: fence,
+			Class: class, Admitter: a.cfg.ID, Limit: a.cfg.Limits.Classes[class].Slots, Max: a.cfg.BatchSize, Fence: fence,
 		})
 		switch {
 		case err != nil && ctx.Err() == nil:

@@ -171,7 +171,7 @@ func (d Definition) withDefaults() Definition {
 
 // burst is what the bucket holds, 0 where there is none.
 func (d Definition) burst() int {
-	if d.Burst > 0 || d.Rate.IsZero() {
+	if d.Burst != 0 || d.Rate.IsZero() {
 		return d.Burst
 	}
 	return max(d.Rate.Tokens, 1)

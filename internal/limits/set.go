@@ -97,7 +97,6 @@ func Compile(definitions []Definition) (*Set, error) {
 	set := &Set{limits: make([]limit, 0, len(definitions))}
 	seen := make(map[string]bool, len(definitions))
 	for _, d := range definitions {
-		d = d.withDefaults()
 		fault := func(field, format string, args ...any) {
 			faults = append(faults, Fault{Limit: d.Name, Field: field, Err: fmt.Errorf(format, args...)})
 		}
@@ -106,7 +105,7 @@ func Compile(definitions []Definition) (*Set, error) {
 			fault("", "is defined twice")
 		}
 		seen[d.Name] = true
-		set.limits = append(set.limits, compile(d, fault))
+		set.limits = append(set.limits, compile(d.withDefaults(), fault))
 	}
 	if len(faults) > 0 {
 		return nil, &InvalidError{Faults: faults}

@@ -142,7 +142,7 @@ func TestEveryFaultOfDefinitionsAtOnce(t *testing.T) {
 		{Name: "a", Per: "group", Key: "user", Rate: rate()},
 		{Name: "b", Per: limits.PerKey, Rate: limits.Rate{Tokens: -1, Per: time.Second}},
 		{Name: "c", Per: limits.PerKey, Key: "labels.team +", When: "nobody > 3", Concurrency: -1},
-		{Name: "d", Per: limits.PerUser},
+		{Name: "d", Per: limits.PerUser, Burst: -1},
 		{Name: "e", Per: limits.PerUser, Concurrency: 1, Action: limits.Reject, Burst: 3},
 		{Name: "f", Rate: rate(), Action: "drop"},
 		{Name: "g", Per: limits.PerKey, Key: "1..1000000", Rate: rate()},
@@ -159,7 +159,7 @@ func TestEveryFaultOfDefinitionsAtOnce(t *testing.T) {
 		got = append(got, f.Limit+"."+f.Field)
 	}
 	assert.Equal(t, []string{
-		"Bad Name.", "a.per", "a.key", "b.key", "b.rate", "c.concurrency", "c.when", "c.key", "d.", "e.burst", "e.action",
+		"Bad Name.", "a.per", "a.key", "b.key", "b.rate", "c.concurrency", "c.when", "c.key", "d.burst", "d.", "e.burst", "e.action",
 		"f.per", "f.action", "g.key", "h.key", "i.when", "j.rate", "k.rate", "k.rate", "k.",
 	}, got)
 	for _, words := range []string{
