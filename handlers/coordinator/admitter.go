@@ -142,7 +142,7 @@ func (a *Admitter) admitWhileHeld(ctx context.Context, class string, held *lease
 	memory := &store.Memory{}
 	for ctx.Err() == nil {
 		done, err := a.admission.Admit(ctx, store.Admission{
-			Class: class, Admitter: a.cfg.ID, Cap: a.cfg.Limits.Classes[class].Cap, Max: a.cfg.BatchSize,
+			Class: class, Admitter: a.cfg.ID, Cap: a.cfg.Limits.Classes[class].cap(), Max: a.cfg.BatchSize,
 			Config: a.cfg.Limits.choice(), Fence: fence, Memory: memory,
 		})
 		switch {

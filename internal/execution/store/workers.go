@@ -18,11 +18,20 @@ type Worker struct {
 	// Slots is how many slots it has, for all its classes together; each class is
 	// offered all of them.
 	Slots int
+	// CPUMillis is its processor time in thousandths of a core, MemoryBytes its
+	// memory; zero means that it does not count them. GPUs is how many graphics
+	// processors it has.
+	CPUMillis   int64
+	MemoryBytes int64
+	GPUs        int
 }
 
 // Announce renews a worker's entry for the given time and tells the coordinator
 // of capacity that is new.
 func (s *Store) Announce(ctx context.Context, w Worker, ttl time.Duration) error {
+	if err := recordClasses(ctx, s.pool, w); err != nil {
+		return fmt.Errorf("announce worker: %w", err)
+	}
 	tag, err := s.pool.Exec(ctx, `
 		INSERT INTO workers (id, resource_class, slots, executors, announced_at, expires_at)
 		SELECT $1, class, $3, $4, clock_timestamp(), clock_timestamp() + $5::interval
