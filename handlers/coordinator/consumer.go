@@ -61,7 +61,7 @@ type Limits struct {
 func (l Limits) validate(e *execution.Execution) (reason, message string) {
 	limit, limited := l.Concurrency[e.Request.ResourceClass]
 	if limited && limit > 0 && e.Slots() > limit {
-		return "exceeds_capacity", "the execution needs more slots than its resource class may use at once"
+		return topics.RejectedExceedsCapacity, "the execution needs more slots than its resource class may use at once"
 	}
 	return "", ""
 }
