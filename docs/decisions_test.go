@@ -35,7 +35,7 @@ func TestDecisionsAreDocumented(t *testing.T) {
 		name := strings.TrimSuffix(strings.TrimPrefix(typ.Name, "millrace.execution."), ".v1")
 		for field, property := range schema.Properties {
 			if slices.Contains([]string{"reason", "cause", "limit"}, field) {
-				if codes := append(property.Examples, property.Enum...); len(codes) > 0 {
+				if codes := slices.Concat(property.Examples, property.Enum); len(codes) > 0 {
 					known[name+"."+field] = codes
 				}
 			}
