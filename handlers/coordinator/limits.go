@@ -65,9 +65,6 @@ func (c Class) cap() admission.Resources {
 // Zero is any number.
 type QueueDepth struct{ User, Total int }
 
-// rejectedExceedsCapacity: it needs more than its resource class may give.
-const rejectedExceedsCapacity = "exceeds_capacity"
-
 // validate rejects what could never be admitted under the configured caps.
 func (l Limits) validate(e *execution.Execution) (reason, message string) {
 	class := e.Request.ResourceClass
@@ -75,7 +72,7 @@ func (l Limits) validate(e *execution.Execution) (reason, message string) {
 	if len(over) == 0 {
 		return "", ""
 	}
-	return rejectedExceedsCapacity, fmt.Sprintf("the execution needs %s, and the resource class %q may use %s at once (coordinator.classes.%s)",
+	return topics.RejectedExceedsCapacity, fmt.Sprintf("the execution needs %s, and the resource class %q may use %s at once (coordinator.classes.%s)",
 		over.needed(), class, over.available(), class)
 }
 

@@ -30,6 +30,7 @@ type Queue struct {
 	capacity Capacity
 	total    Resources
 	used     Resources
+	held     func(tenant, user string) bool
 	clock    float64 // the virtual time of the user who was let through last
 
 	lanes  map[LaneID]*lane
@@ -55,7 +56,7 @@ func NewQueue(cfg Config) *Queue {
 		cfg.Weight = func(string, string) float64 { return 1 }
 	}
 	q := &Queue{
-		cfg: cfg, lanes: map[LaneID]*lane{}, owners: map[[2]string]*owner{},
+		cfg: cfg, held: func(string, string) bool { return false }, lanes: map[LaneID]*lane{}, owners: map[[2]string]*owner{},
 		keys: map[limits.Key]*key{}, starved: map[*lane]struct{}{},
 	}
 	for b := range q.bands {
@@ -95,6 +96,7 @@ func (q *Queue) Define(def Lane) {
 			tenant: def.Tenant, user: def.User, weight: q.cfg.Weight(def.Tenant, def.User),
 			virtual: q.clock, lanes: map[*lane]struct{}{},
 		}
+		o.held = q.held(def.Tenant, def.User)
 		for b := range o.ready {
 			o.ready[b] = newOrdered(earlierHead)
 		}
@@ -252,8 +254,10 @@ func (q *Queue) SetCapacity(c Capacity) bool {
 	return true
 }
 
-// SetHolds says which users are held; nothing of theirs is let through.
+// SetHolds says which users are held; nothing of theirs is let through. It counts for
+// those that become known later, too.
 func (q *Queue) SetHolds(held func(tenant, user string) bool) {
+	q.held = held
 	for _, o := range q.owners {
 		if h := held(o.tenant, o.user); h != o.held {
 			o.held = h

@@ -1,6 +1,7 @@
 package execution
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/millrace/millrace/topics"
@@ -15,13 +16,14 @@ func (e *Execution) Queue(now time.Time, p Policy) error {
 	e.Attempt = 1
 	e.QueuedAt = now
 	e.ReadyAt = now
+	reason := topics.QueuedReady
 	if nb := e.Request.NotBefore; nb != nil && nb.After(now) {
-		e.ReadyAt = *nb
+		e.ReadyAt, reason = *nb, topics.QueuedNotBefore
 	}
 	e.enqueue(now, p)
 	e.record(now, topics.ExecutionQueued{
 		ExecutionID: e.ID, Attempt: e.Attempt, ResourceClass: e.Request.ResourceClass,
-		Priority: e.Request.Priority, ReadyAt: e.ReadyAt,
+		Priority: e.Request.Priority, ReadyAt: e.ReadyAt, Reason: reason,
 	})
 	return nil
 }
@@ -76,6 +78,35 @@ func (e *Execution) Schedule(now time.Time, admitter, reason string, p Policy) (
 	return task, nil
 }
 
+// Reprioritize gives an execution that has not been admitted another priority. What
+// it has waited still counts, so its place is the one that it would have if it had
+// been asked for with that priority. An execution that has this priority already
+// stays as it is, wherever it stands. After its admission the priority decides
+// nothing any more, and the error is ErrAdmitted, or ErrTerminal after the end.
+func (e *Execution) Reprioritize(now time.Time, priority int, by, reason string, p Policy) error {
+	c := &checker{}
+	c.number("/priority", int64(priority), topics.MinPriority, topics.MaxPriority)
+	previous := e.Request.Priority
+	switch {
+	case len(c.faults) > 0:
+		return &InvalidError{Fields: c.faults}
+	case priority == previous:
+		return nil
+	case e.State.Terminal():
+		return fmt.Errorf("execution %s is %s: %w", e.ID, e.State, ErrTerminal)
+	case e.State != Requested && e.State != Queued:
+		return fmt.Errorf("execution %s is %s: %w", e.ID, e.State, ErrAdmitted)
+	}
+	e.Request.Priority = priority
+	if e.State == Queued {
+		e.rank(p)
+	}
+	e.record(now, topics.ExecutionReprioritized{
+		ExecutionID: e.ID, Attempt: e.Attempt, Priority: priority, PreviousPriority: previous, By: by, Reason: reason,
+	})
+	return nil
+}
+
 // requeue sends the execution back to the queue for its next attempt.
 func (e *Execution) requeue(now time.Time, cause string, failure *topics.Failure, wait time.Duration, p Policy) {
 	e.Attempt++
@@ -101,7 +132,7 @@ func (e *Execution) RequestCancel(now time.Time, by, reason string) error {
 		e.finish(now, Result{Reason: "cancelled", Message: reason})
 		e.Cancel = &CancelRequest{By: by, Reason: reason, At: now}
 		e.record(now, topics.ExecutionCancelled{
-			ExecutionID: e.ID, Attempt: e.Attempt, By: by, Reason: reason, FinishedAt: now,
+			ExecutionID: e.ID, Attempt: e.Attempt, Cause: topics.CancelledOnRequest, By: by, Reason: reason, FinishedAt: now,
 		})
 		return nil
 	}

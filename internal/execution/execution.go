@@ -16,6 +16,9 @@ var (
 	// ErrStaleAttempt: the caller speaks for an attempt that is no longer the
 	// current one, or for a lease that another worker holds.
 	ErrStaleAttempt = errors.New("attempt is no longer current")
+	// ErrAdmitted: the execution has been admitted, and what concerns its place in the
+	// queue comes too late.
+	ErrAdmitted = errors.New("execution has been admitted")
 	// ErrTerminal: the execution has ended.
 	ErrTerminal = errors.New("execution has ended")
 )

@@ -9,6 +9,7 @@ import (
 
 	"github.com/millrace/millrace/internal/admission"
 	"github.com/millrace/millrace/internal/crash"
+	"github.com/millrace/millrace/internal/holds"
 	"github.com/millrace/millrace/internal/limits"
 )
 
@@ -38,6 +39,8 @@ type Memory struct {
 	queue *admission.Queue
 	// feedFrom is the transaction from which on the feed has to be read.
 	feedFrom string
+	// holds are those that the queue was told of.
+	holds []holds.Hold
 	// askedAt is when the keys at which lanes sleep were last read.
 	askedAt time.Time
 	// earlyAt is when the next execution that waits for its time may be admitted;

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/millrace/millrace/topics"
 )
 
 // depthSlack is how close to a limit of depth transactions take turns. Below that
@@ -35,7 +37,7 @@ func (q *queueing) checkDepth(ctx context.Context, tx pgx.Tx) error {
 				d.byUser[user], c.Request.User)
 		}
 		if message != "" {
-			if err := q.reject(c.loaded, ReasonQueueFull, message, 0); err != nil {
+			if err := q.reject(c.loaded, topics.RejectedQueueFull, message, 0); err != nil {
 				return err
 			}
 			continue

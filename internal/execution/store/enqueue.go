@@ -13,16 +13,7 @@ import (
 	"github.com/millrace/millrace/internal/admission"
 	"github.com/millrace/millrace/internal/execution"
 	"github.com/millrace/millrace/internal/limits"
-)
-
-// Reasons for which the queue itself refuses an execution.
-const (
-	// ReasonLimitKeyInvalid: the key of a limit cannot be told for the request.
-	ReasonLimitKeyInvalid = "limit_key_invalid"
-	// ReasonRateLimited: the rate of a limit that rejects has no token left.
-	ReasonRateLimited = "rate_limited"
-	// ReasonQueueFull: as many executions wait as may.
-	ReasonQueueFull = "queue_full"
+	"github.com/millrace/millrace/topics"
 )
 
 // Rules say which requested executions are queued, and under what limits.
@@ -94,7 +85,7 @@ func (q *queueing) judge(ctx context.Context, l loaded) error {
 	}
 	all, err := q.rules.Limits.Keys(ctx, l.Request)
 	if fault := (*limits.KeyError)(nil); errors.As(err, &fault) {
-		return q.reject(l, ReasonLimitKeyInvalid, fault.Error(), 0)
+		return q.reject(l, topics.RejectedLimitKeyInvalid, fault.Error(), 0)
 	}
 	if err != nil {
 		return fmt.Errorf("execution %s: keys of limits: %w", l.ID, err)
@@ -145,7 +136,7 @@ func (q *queueing) checkRates(ctx context.Context, tx pgx.Tx) error {
 		if limit, wait := q.spend(c); wait > 0 {
 			message := fmt.Sprintf("the limit %s lets no more through now (%d per %s): try again in %s",
 				limit.Name, limit.Rate.Tokens, limit.Rate.Per, wait.Round(time.Millisecond))
-			if err := q.reject(c.loaded, ReasonRateLimited, message, wait); err != nil {
+			if err := q.reject(c.loaded, topics.RejectedRateLimited, message, wait); err != nil {
 				return err
 			}
 			continue

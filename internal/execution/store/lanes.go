@@ -3,12 +3,14 @@ package store
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace/millrace/internal/admission"
+	"github.com/millrace/millrace/internal/holds"
 )
 
 const (
@@ -82,8 +84,18 @@ func (r *admissionRound) look(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read feed and workers: %w", err)
 	}
+	held, err := holds.Read(ctx, r.tx)
+	if err != nil {
+		return err
+	}
 	q := r.queue()
 	q.Begin(r.now)
+	if !slices.Equal(held, r.memory.holds) {
+		r.memory.holds = held
+		q.SetHolds(func(tenant, user string) bool {
+			return slices.ContainsFunc(held, func(h holds.Hold) bool { return h.Covers(r.Class, tenant, user) })
+		})
+	}
 	if err := r.fold(ctx, feed); err != nil {
 		return err
 	}
