@@ -133,17 +133,24 @@ type TopicTable struct {
 
 // Coordinator configures admission.
 type Coordinator struct {
-	Concurrency   map[string]int   `key:"concurrency" unset:"as many as the workers have slots" doc:"The most executions that run at once, by resource class; 0 is as many as the workers have slots."`
-	Classes       map[string]Class `key:"classes" doc:"The resource classes, by name: coordinator.classes.gpu.topic. A class that is not named has the defaults."`
-	AgeingStep    time.Duration    `key:"ageing_step" doc:"The wait that is worth one step of priority, so that nothing waits for ever."`
-	StartLimit    time.Duration    `key:"start_limit" doc:"How long a scheduled execution may wait for a worker before it is scheduled again, when its request does not say."`
-	MaxDeliveries int              `key:"max_deliveries" doc:"How often an execution may lose its worker before it is quarantined."`
-	PollInterval  time.Duration    `key:"poll_interval" doc:"How often the queue is looked at when nothing wakes the coordinator."`
+	Classes       map[string]Class   `key:"classes" doc:"The resource classes, by name: coordinator.classes.gpu.topic. A class that is not named has the defaults."`
+	Limits        map[string]Limit   `key:"limits" doc:"The limits, by name: how fast and how many at once executions with one key are admitted. docs/limits.md says how to write them."`
+	Weights       map[string]float64 `key:"weights" unset:"1 for everybody" doc:"The shares of users among those who wait, by tenant/user: one with weight 2 gets twice what one with weight 1 gets. From 0.01 to 1000."`
+	QueueDepth    QueueDepth         `key:"queue_depth" doc:"How many executions may wait at once. One more is rejected with the reason queue_full."`
+	AgeingStep    time.Duration      `key:"ageing_step" doc:"The wait that is worth one step of priority, so that nothing waits for ever."`
+	StartLimit    time.Duration      `key:"start_limit" doc:"How long a scheduled execution may wait for a worker before it is scheduled again, when its request does not say."`
+	MaxDeliveries int                `key:"max_deliveries" doc:"How often an execution may lose its worker before it is quarantined."`
+	PollInterval  time.Duration      `key:"poll_interval" doc:"How often the queue is looked at when nothing wakes the coordinator."`
 }
 
 // Class configures one resource class.
 type Class struct {
 	Topic topics.Topic `key:"topic" unset:"execution_tasks" doc:"The task topic that executions of the class go to. It is execution_tasks, or one that is declared under topics."`
+
+	Slots  int   `key:"slots" doc:"The most slots of the class that are in use at once; 0 is as many as its workers have. What needs more is rejected, as with the other caps."`
+	CPU    Cores `key:"cpu" doc:"The most processor time that is in use at once, in cores; 0 is what its workers have."`
+	Memory Size  `key:"memory" doc:"The most memory that is in use at once; 0 is what its workers have."`
+	GPUs   int   `key:"gpus" doc:"The most graphics processors that are in use at once; 0 is what its workers have."`
 }
 
 // Worker configures the running of executions.

@@ -91,6 +91,7 @@ func Default() Config {
 func defaultCoordinator() Coordinator {
 	return Coordinator{
 		Classes:       map[string]Class{},
+		Limits:        map[string]Limit{},
 		AgeingStep:    30 * time.Second,
 		StartLimit:    time.Minute,
 		MaxDeliveries: 5,

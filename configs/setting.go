@@ -1,6 +1,7 @@
 package configs
 
 import (
+	"encoding"
 	"fmt"
 	"reflect"
 	"slices"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/millrace/millrace/internal/limits"
 	"github.com/millrace/millrace/internal/secret"
 	"github.com/millrace/millrace/topics"
 )
@@ -22,7 +24,7 @@ type Setting struct {
 	// when only --set reaches it.
 	Flag string
 	// Type is the kind of value in a word: text, secret, bool, number, duration,
-	// size, list, map.
+	// size, cores, rate, list, map.
 	Type string
 	// Default is the default as it would be written in a file; empty for none.
 	Default string
@@ -108,7 +110,7 @@ func structNodes(v reflect.Value, prefix string, store func()) []*node {
 				n.children = rowNodes(value, path+".")
 				break
 			}
-			if value.Kind() == reflect.Struct && value.Type() != reflect.TypeFor[secret.Secret]() {
+			if value.Kind() == reflect.Struct && !isText(value.Type()) {
 				n.children = structNodes(value, path+".", store)
 				break
 			}
@@ -150,12 +152,22 @@ func variable(path string) string {
 	return EnvPrefix + strings.ToUpper(strings.ReplaceAll(path, ".", "_"))
 }
 
+// isText says whether values of a type are written as one text, whatever they are
+// made of.
+func isText(t reflect.Type) bool {
+	return reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
+}
+
 func typeName(t reflect.Type) string {
 	switch t {
 	case reflect.TypeFor[time.Duration]():
 		return "duration"
 	case reflect.TypeFor[Size]():
 		return "size"
+	case reflect.TypeFor[Cores]():
+		return "cores"
+	case reflect.TypeFor[limits.Rate]():
+		return "rate"
 	case reflect.TypeFor[secret.Secret]():
 		return "secret"
 	}
@@ -232,9 +244,13 @@ func parseText(v reflect.Value, text string) error {
 		return err
 	case *Size:
 		return target.UnmarshalText([]byte(text))
+	case *Cores:
+		return target.UnmarshalText([]byte(text))
 	case *secret.Secret:
 		return target.UnmarshalText([]byte(text))
 	case *RetryRule:
+		return target.UnmarshalText([]byte(text))
+	case *limits.Rate:
 		return target.UnmarshalText([]byte(text))
 	}
 	switch v.Kind() {
@@ -246,6 +262,12 @@ func parseText(v reflect.Value, text string) error {
 		v.SetBool(b)
 	case reflect.String:
 		v.SetString(text)
+	case reflect.Float64:
+		f, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			return fmt.Errorf("want a number such as 2 or 0.5, not %q", text)
+		}
+		v.SetFloat(f)
 	default:
 		n, err := strconv.ParseInt(text, 10, v.Type().Bits())
 		if err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/millrace/millrace/internal/limits"
 	"github.com/millrace/millrace/topics"
 )
 
@@ -43,6 +44,14 @@ func tables() []table {
 			accepts: resourceClass.MatchString,
 			has:     func(c *Config, row string) bool { _, ok := c.Coordinator.Classes[row]; return ok },
 			add:     func(c *Config, row string) { c.Coordinator.Classes[row] = Class{} },
+		},
+		{
+			path: "coordinator.limits", row: reflect.TypeFor[Limit](), shown: "<name>",
+			accepts: func(row string) bool { return row != "" && !strings.Contains(row, ".") }, // validated with the rest
+			has:     func(c *Config, row string) bool { _, ok := c.Coordinator.Limits[row]; return ok },
+			add: func(c *Config, row string) {
+				c.Coordinator.Limits[row] = Limit{Per: limits.PerUser, Action: string(limits.Queue)}
+			},
 		},
 	}
 }
@@ -137,5 +146,5 @@ func rowNode(rows reflect.Value, name, prefix string) *node {
 
 // isTable says whether a map holds rows rather than values.
 func isTable(v reflect.Value) bool {
-	return v.Kind() == reflect.Map && v.Type().Elem().Kind() == reflect.Struct && v.Type().Elem() != reflect.TypeFor[RetryRule]()
+	return v.Kind() == reflect.Map && v.Type().Elem().Kind() == reflect.Struct && !isText(v.Type().Elem())
 }

@@ -20,6 +20,8 @@ import (
 // milliseconds were meant.
 const (
 	maxSlots      = 100_000
+	maxMemory     = 1 << 50
+	maxGPUs       = 100_000
 	maxPartitions = 10_000
 	maxBatch      = 10_000
 	maxBody       = GiB
@@ -62,7 +64,7 @@ func (v *validation) fault(path, format string, args ...any) {
 	v.found.add(v.origins[path], path, format, args...)
 }
 
-func number[T int | int16 | int32 | Size](v *validation, path string, value, low, high T) {
+func number[T int | int16 | int32 | Size | Cores](v *validation, path string, value, low, high T) {
 	if value < low || value > high {
 		v.fault(path, "must be between %v and %v, not %v", low, high, value)
 	}
@@ -330,20 +332,16 @@ func (v *validation) topics() {
 
 func (v *validation) coordinator() {
 	c := v.c.Coordinator
-	for _, class := range slices.Sorted(maps.Keys(c.Concurrency)) {
-		n := c.Concurrency[class]
-		if !resourceClass.MatchString(class) {
-			v.fault("coordinator.concurrency", "%q is not a resource class: want letters, digits, '_' and '-'", class)
-		}
-		if n < 0 {
-			v.fault("coordinator.concurrency", "%s must be 0 or more, not %d", class, n)
-		}
-	}
 	for _, class := range slices.Sorted(maps.Keys(c.Classes)) {
 		if topic := c.Classes[class].Topic; topic != "" {
 			v.taskTopic("coordinator.classes."+class+".topic", topic)
 		}
+		v.class("coordinator.classes."+class, c.Classes[class])
 	}
+	v.limits()
+	v.weights()
+	number(v, "coordinator.queue_depth.user", c.QueueDepth.User, 0, maxQueue)
+	number(v, "coordinator.queue_depth.total", c.QueueDepth.Total, 0, maxQueue)
 	number(v, "coordinator.max_deliveries", c.MaxDeliveries, 1, 1000)
 	number(v, "relay.batch_size", v.c.Relay.BatchSize, 1, maxBatch)
 }

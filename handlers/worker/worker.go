@@ -35,7 +35,7 @@ type Store interface {
 	Withdraw(ctx context.Context, id string) error
 }
 
-// Worker claims and runs executions. Make one with New, subscribe its
+// Worker claims and runs executions. Make one with New, subscribe its Consumers,
 // and call Run.
 type Worker struct {
 	cfg       Config
