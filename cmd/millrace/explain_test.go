@@ -11,7 +11,7 @@ func TestExplainReadsLikeAPersonWroteIt(t *testing.T) {
 	t.Parallel()
 	c := newConsole(t)
 	c.api.answers("GET /v1/executions/"+id1+"/explain", 200, `{"execution_id":"`+id1+`","state":"QUEUED","since":"2026-03-01T11:58:00Z",
-		"summary":"It has been QUEUED for 2m: 16 of the 16 slots are in use.","ahead":1,"waits":[
+		"summary":"It has been QUEUED for 2m: 16 of the 16 slots are in use.","ahead":1,"position":2,"starts_at":"2026-03-01T12:00:30Z","outlook":"At the rate of the last minutes it starts in about 30s.","waits":[
 		{"code":"capacity","message":"16 of the 16 slots are in use","release":"the end of what runs there"},
 		{"code":"behind","message":"1 execution is ahead of it","release":"its admission"}]}`)
 	require.Equal(t, exitOK, c.run("explain", id1))
@@ -19,6 +19,7 @@ func TestExplainReadsLikeAPersonWroteIt(t *testing.T) {
   What would release it: the end of what runs there.
 Also, 1 execution is ahead of it.
   What would release it: its admission.
+At the rate of the last minutes it starts in about 30s.
 `, c.out.String())
 	require.Equal(t, exitOK, c.run("explain", id1, "-o", "json"))
 	assert.Contains(t, c.out.String(), `"code": "capacity"`)

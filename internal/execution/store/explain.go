@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace/millrace/internal/execution"
+	"github.com/millrace/millrace/internal/holds"
+	"github.com/millrace/millrace/topics"
 )
 
 // The parts of the situation are subqueries of one statement, so all are as of
@@ -58,23 +61,70 @@ func (s *Store) Situation(ctx context.Context, id string) (execution.Situation, 
 	if errors.Is(err, pgx.ErrNoRows) {
 		return execution.Situation{}, fmt.Errorf("execution %s: %w", id, ErrNotFound)
 	}
+	if err == nil {
+		found.Holds, err = s.holdsOf(ctx, found.Execution.Request)
+	}
 	if err != nil {
 		return execution.Situation{}, fmt.Errorf("read situation: %w", err)
 	}
 	return found, nil
 }
 
+// holdsOf returns the holds that cover an execution with this request.
+func (s *Store) holdsOf(ctx context.Context, r topics.Request) ([]execution.Hold, error) {
+	list, err := holds.List(ctx, s.pool)
+	if err != nil {
+		return nil, err
+	}
+	var covering []execution.Hold
+	for _, h := range list {
+		if h.Covers(r.ResourceClass, r.Tenant, r.User) {
+			covering = append(covering, execution.Hold{
+				What: h.String(), Resume: resumeCommand(h.Target), By: h.By, Reason: h.Reason, Since: h.Since,
+			})
+		}
+	}
+	return covering, nil
+}
+
+// resumeCommand is what somebody types to lift the hold.
+func resumeCommand(t holds.Target) string {
+	const command = "millrace queue resume"
+	switch t.Scope {
+	case holds.Class:
+		return command + " --class " + shellWord(t.ResourceClass)
+	case holds.User:
+		if t.Tenant == execution.DefaultTenant {
+			return command + " --user " + shellWord(t.User)
+		}
+		return command + " --user " + shellWord(t.User) + " --tenant " + shellWord(t.Tenant)
+	default:
+		return command + " --all"
+	}
+}
+
+// shellWord quotes a name where a shell would read it as more than one word.
+func shellWord(name string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_.@:/+", r)
+	}
+	if strings.ContainsFunc(name, func(r rune) bool { return !plain(r) }) {
+		return "'" + strings.ReplaceAll(name, "'", `'\''`) + "'"
+	}
+	return name
+}
+
 func scanSituation(row pgx.CollectableRow) (execution.Situation, error) {
 	var s execution.Situation
 	var r stored
 	err := row.Scan(append([]any{
-		&s.Workers, &s.Slots, &s.Largest, &s.Executors, &s.Used,
-		&s.Predecessors, &s.Predecessor.ID, &s.Predecessor.State, &s.Ahead, &s.Next.ID, &s.Next.Slots,
+		&s.Workers, &s.Total.Slots, &s.Largest.Slots, &s.Executors, &s.Used.Slots,
+		&s.Predecessors, &s.Predecessor.ID, &s.Predecessor.State, &s.Ahead.Higher, &s.Next.ID, &s.Next.Needs.Slots,
 	}, r.targets()...)...)
 	if err != nil {
 		return execution.Situation{}, err
 	}
 	l := r.loaded()
-	s.Execution, s.Now = l.Execution, l.now
+	s.Execution, s.Now, s.Servable = l.Execution, l.now, true
 	return s, nil
 }

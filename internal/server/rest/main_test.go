@@ -111,7 +111,8 @@ func (m *memory) Situation(ctx context.Context, id string) (execution.Situation,
 	if err != nil {
 		return execution.Situation{}, err
 	}
-	return execution.Situation{Execution: e, Now: e.RequestedAt.Add(time.Minute), Workers: 1, Slots: 4, Largest: 4, Executors: []string{"process"}}, nil
+	return execution.Situation{Execution: e, Now: e.RequestedAt.Add(time.Minute), Workers: 1, Servable: true,
+		Total: topics.Requirements{Slots: 4}, Largest: topics.Requirements{Slots: 4}, Executors: []string{"process"}}, nil
 }
 
 func (m *memory) Get(_ context.Context, id string) (*execution.Execution, error) {
