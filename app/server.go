@@ -122,7 +122,7 @@ func newAPI(
 		Logger:      log,
 		Faults:      middleware.Classifier{Infrastructure: []func(error) bool{isInfrastructure}},
 	}, rest.Config{
-		Version: build.Version(), MaxBodyBytes: int64(cfg.API.MaxBodyBytes), Concurrency: cfg.Coordinator.Concurrency,
+		Version: build.Version(), MaxBodyBytes: int64(cfg.API.MaxBodyBytes), Concurrency: slotCaps(cfg),
 	})
 }
 

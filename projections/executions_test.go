@@ -42,7 +42,7 @@ func history(t testing.TB, id string) []topics.Envelope {
 	e := execution.New(id, request(nil), now)
 	must := func(err error) { require.NoError(t, err) }
 	run := func(worker string) {
-		_, err := e.Schedule(tick(), "c1", policy)
+		_, err := e.Schedule(tick(), "c1", topics.ScheduledInTurn, policy)
 		must(err)
 		must(e.Start(tick(), worker, e.Attempt, time.Minute))
 	}

@@ -20,12 +20,22 @@ func (e *Execution) Queue(now time.Time, p Policy) error {
 	if nb := e.Request.NotBefore; nb != nil && nb.After(now) {
 		e.ReadyAt, reason = *nb, topics.QueuedNotBefore
 	}
-	e.rank(p)
+	e.enqueue(now, p)
 	e.record(now, topics.ExecutionQueued{
 		ExecutionID: e.ID, Attempt: e.Attempt, ResourceClass: e.Request.ResourceClass,
 		Priority: e.Request.Priority, ReadyAt: e.ReadyAt, Reason: reason,
 	})
 	return nil
+}
+
+// enqueue places the execution in the admission queue, at its end or, when it is to
+// start later, outside of it until then.
+func (e *Execution) enqueue(now time.Time, p Policy) {
+	e.Waiting = WaitingForTurn
+	if e.ReadyAt.After(now) {
+		e.Waiting = WaitingForTime
+	}
+	e.rank(p)
 }
 
 // rank places the execution in the admission queue. Age is part of the key
@@ -52,8 +62,9 @@ func (e *Execution) Reject(now time.Time, reason, message string, retryAfter tim
 }
 
 // Schedule admits a queued execution: from here on it holds capacity, and its
-// task record is on the way to the workers. It returns that task.
-func (e *Execution) Schedule(now time.Time, admitter string, p Policy) (topics.ExecutionTask, error) {
+// task record is on the way to the workers. It returns that task. The reason is one of
+// topics.ScheduledInTurn and those beside it.
+func (e *Execution) Schedule(now time.Time, admitter, reason string, p Policy) (topics.ExecutionTask, error) {
 	if err := e.require(topics.ExecutionScheduled{}); err != nil {
 		return topics.ExecutionTask{}, err
 	}
@@ -61,7 +72,7 @@ func (e *Execution) Schedule(now time.Time, admitter string, p Policy) (topics.E
 	e.DueAt = earliest(e.startDeadline(p), e.totalDeadline())
 	e.record(now, topics.ExecutionScheduled{
 		ExecutionID: e.ID, Attempt: e.Attempt, ResourceClass: e.Request.ResourceClass, Admitter: admitter,
-		WaitedMillis: max(now.Sub(e.ReadyAt).Milliseconds(), 0), Reason: topics.ScheduledInTurn,
+		WaitedMillis: max(now.Sub(e.ReadyAt).Milliseconds(), 0), Reason: reason,
 	})
 	task := topics.ExecutionTask{ExecutionID: e.ID, Attempt: e.Attempt, Request: e.Request, ScheduledAt: now}
 	return task, nil
@@ -104,7 +115,7 @@ func (e *Execution) requeue(now time.Time, cause string, failure *topics.Failure
 	e.LeaseExpiresAt = time.Time{}
 	e.ScheduledAt = time.Time{}
 	e.StartedAt = time.Time{}
-	e.rank(p)
+	e.enqueue(now, p)
 	e.record(now, topics.ExecutionRequeued{
 		ExecutionID: e.ID, Attempt: e.Attempt, Cause: cause, Failure: failure, ReadyAt: e.ReadyAt,
 	})

@@ -214,7 +214,8 @@ func (s Situation) lacking() (Wait, bool) {
 		}
 		release := "the end of what runs there, or another worker"
 		if caps := amountsOf(s.Cap)[i].n; caps > 0 && caps < amountsOf(s.Total)[i].n {
-			release = fmt.Sprintf("the end of what runs there, or a higher limit than %s for the class", total[i])
+			release = fmt.Sprintf("the end of what runs there, or a higher cap than %s (coordinator.classes.%s.%s)",
+				total[i], s.Execution.Request.ResourceClass, need.setting)
 		}
 		return Wait{Code: WaitCapacity, Message: message, Release: release}, true
 	}

@@ -59,7 +59,7 @@ func TestReprioritizeByState(t *testing.T) {
 	}
 	at[execution.Scheduled] = func(e *execution.Execution) {
 		at[execution.Queued](e)
-		_, err := e.Schedule(start, "admitter", p)
+		_, err := e.Schedule(start, "admitter", topics.ScheduledInTurn, p)
 		must(err)
 	}
 	at[execution.Running] = func(e *execution.Execution) {
@@ -111,7 +111,7 @@ func TestThePriorityOfARequestedExecutionCountsWhenItIsQueued(t *testing.T) {
 	assert.Equal(t, start.Add(-4*p.AgeingStep), e.Rank)
 	events := e.TakeEvents()
 	assert.Equal(t, 5, events[len(events)-1].Event.(topics.ExecutionQueued).Priority)
-	task, err := e.Schedule(start, "admitter", p)
+	task, err := e.Schedule(start, "admitter", topics.ScheduledInTurn, p)
 	require.NoError(t, err)
 	assert.Equal(t, 5, task.Request.Priority)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/millrace/millrace/internal/execution"
 	"github.com/millrace/millrace/internal/holds"
+	"github.com/millrace/millrace/topics"
 )
 
 // someHolds are holds in memory.
@@ -132,7 +133,7 @@ func TestReprioritize(t *testing.T) {
 
 	inner := b.store.executions[e.ID]
 	require.NoError(t, inner.Queue(time.Now(), execution.DefaultPolicy()))
-	_, err := inner.Schedule(time.Now(), "c", execution.DefaultPolicy())
+	_, err := inner.Schedule(time.Now(), "c", topics.ScheduledInTurn, execution.DefaultPolicy())
 	require.NoError(t, err)
 	p := requireProblem(t, b.do("PATCH", path, `{"priority":1}`), 409, "execution_admitted")
 	assert.Equal(t, "it is SCHEDULED already, where its priority decides nothing any more", p.Detail)
