@@ -106,12 +106,16 @@ type Neighbour struct {
 }
 
 // capacity returns what may be in use at once.
-func (s Situation) capacity() topics.Requirements {
+func (s Situation) capacity() topics.Requirements { return Capped(s.Total, s.Cap) }
+
+// Capped returns how much of a class may be in use at once whose workers have total.
+// What nobody counts is 0 in either.
+func Capped(total, limit topics.Requirements) topics.Requirements {
 	return topics.Requirements{
-		Slots:       bounded(s.Total.Slots, s.Cap.Slots),
-		CPUMillis:   bounded(s.Total.CPUMillis, s.Cap.CPUMillis),
-		MemoryBytes: bounded(s.Total.MemoryBytes, s.Cap.MemoryBytes),
-		GPUs:        bounded(s.Total.GPUs, s.Cap.GPUs),
+		Slots:       min(total.Slots, bounded(total.Slots, limit.Slots)),
+		CPUMillis:   bounded(total.CPUMillis, limit.CPUMillis),
+		MemoryBytes: bounded(total.MemoryBytes, limit.MemoryBytes),
+		GPUs:        min(total.GPUs, bounded(total.GPUs, limit.GPUs)),
 	}
 }
 

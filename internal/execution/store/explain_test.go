@@ -13,9 +13,9 @@ import (
 	"github.com/millrace/millrace/topics"
 )
 
-func (b *bench) situation(id string) execution.Situation {
+func (b *bench) situation(id string, terms ...store.Terms) execution.Situation {
 	b.t.Helper()
-	s, err := b.Situation(b.t.Context(), id)
+	s, err := b.Situation(b.t.Context(), id, append(terms, store.Terms{})[0])
 	require.NoError(b.t, err)
 	return s
 }
@@ -32,8 +32,9 @@ func TestSituation(t *testing.T) {
 	s := b.situation(ids[3])
 	assert.Equal(t, execution.Queued, s.Execution.State)
 	assert.Zero(t, s.Workers)
-	assert.Equal(t, 2, s.Ahead.Higher, "one with a key that is not its turn is not ahead")
-	assert.Equal(t, execution.Neighbour{ID: ids[0], Needs: topics.Requirements{Slots: 1}}, s.Next)
+	assert.Equal(t, 2, s.Ahead.Count(), "one with a key that is not its turn is not ahead")
+	assert.Equal(t, ids[0], s.Next.ID)
+	assert.Equal(t, topics.Requirements{Slots: 1}, s.Next.Needs)
 
 	s = b.situation(ids[2])
 	assert.Equal(t, 1, s.Predecessors)
@@ -50,13 +51,14 @@ func TestSituation(t *testing.T) {
 	assert.Equal(t, 3, s.Largest.Slots)
 	assert.Equal(t, []string{"process"}, s.Executors)
 	assert.Equal(t, 1, s.Used.Slots)
-	assert.Equal(t, 1, s.Ahead.Higher)
-	assert.Equal(t, execution.Neighbour{ID: ids[1], Needs: topics.Requirements{Slots: 3}}, s.Next)
+	assert.Equal(t, 1, s.Ahead.Count())
+	assert.Equal(t, ids[1], s.Next.ID)
+	assert.Equal(t, topics.Requirements{Slots: 3}, s.Next.Needs)
 	assert.Equal(t, execution.WaitReserved, s.Explain().Waits[0].Code)
 	assert.Equal(t, execution.Scheduled, b.situation(ids[2]).Predecessor.State)
 
 	for _, id := range []string{"nope", "00000000-0000-7000-8000-000000000000"} {
-		_, err := b.Situation(t.Context(), id)
+		_, err := b.Situation(t.Context(), id, store.Terms{})
 		require.ErrorIs(t, err, store.ErrNotFound)
 	}
 }

@@ -37,14 +37,13 @@ type explainOutput struct{ Body *Explanation }
 
 // explain handles GET /v1/executions/{id}/explain.
 func (a *API) explain(ctx context.Context, in *idInput) (*explainOutput, error) {
-	s, err := a.deps.Executions.Situation(ctx, in.ID)
+	s, err := a.deps.Executions.Situation(ctx, in.ID, a.config.Terms)
 	if err != nil {
 		return nil, err
 	}
 	if !auth.From(ctx).Sees(s.Execution.Request.Tenant) {
 		return nil, fmt.Errorf("execution %s: %w", in.ID, store.ErrNotFound)
 	}
-	s.Cap.Slots = a.config.Concurrency[s.Execution.Request.ResourceClass]
 	x := s.Explain()
 	out := &Explanation{
 		ExecutionID: s.Execution.ID, State: s.Execution.State, Since: x.Since, Summary: x.Summary, Waits: make([]Wait, len(x.Waits)),

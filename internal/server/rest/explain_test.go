@@ -8,12 +8,15 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/millrace/millrace/internal/admission"
 	"github.com/millrace/millrace/internal/execution"
 )
 
 func TestExplain(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, func(_ *Deps, c *Config) { c.Concurrency = map[string]int{"default": 2} })
+	b := newBench(t, func(_ *Deps, c *Config) {
+		c.Terms.Caps = map[string]admission.Resources{"default": {admission.Slots: 2}}
+	})
 	path := b.do("POST", "/v1/executions", strings.TrimSuffix(echo, "}")+`,"requirements":{"slots":3}}`).Header().Get("Location")
 	id := strings.TrimPrefix(path, "/v1/executions/")
 	x := decode[Explanation](t, b.do("GET", path+"/explain", ""))
