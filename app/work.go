@@ -107,7 +107,7 @@ func newKeeper(cfg configs.Config, pool *pgxpool.Pool, log *slog.Logger, reg pro
 	}, log, reg)
 }
 
-func newRecorderConsumer() pipeline.Consumer { return recorder.New() }
+func newRecorderConsumer(reg prometheus.Registerer) pipeline.Consumer { return recorder.New(reg) }
 
 func newExecutionsView() pipeline.Consumer { return projections.Executions() }
 
