@@ -126,7 +126,7 @@ func unlessAny(wakes <-chan struct{}, classes int) <-chan struct{} {
 
 // runClass is the active admitter of one class whenever its lease can be had.
 func (a *Admitter) runClass(ctx context.Context, class string) {
-	err := a.leases.Run(ctx, "admitter:"+class, func(ctx context.Context, held *lease.Held) error {
+	err := a.leases.Run(ctx, store.AdmitterLease(class), func(ctx context.Context, held *lease.Held) error {
 		a.log.InfoContext(ctx, "admitter is active", "resource_class", class, "token", held.Token())
 		a.admitWhileHeld(ctx, class, held)
 		return nil

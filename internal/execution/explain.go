@@ -43,6 +43,7 @@ type WaitCode string
 const (
 	WaitCoordinator    WaitCode = "coordinator"     // no coordinator has seen it yet
 	WaitHold           WaitCode = "hold"            // somebody has put it on hold
+	WaitNoAdmitter     WaitCode = "no_admitter"     // no coordinator admits executions of its class
 	WaitNotBefore      WaitCode = "not_before"      // it asked to start later
 	WaitBackoff        WaitCode = "backoff"         // its next attempt is due later
 	WaitNoWorkers      WaitCode = "no_workers"      // nobody serves its resource class
@@ -58,6 +59,14 @@ const (
 	WaitWorker         WaitCode = "worker"          // admitted, not yet taken by a worker
 	WaitCancel         WaitCode = "cancel"          // it is about to be stopped
 )
+
+// WaitCodes returns all of them.
+func WaitCodes() []WaitCode {
+	return []WaitCode{
+		WaitCoordinator, WaitHold, WaitNoWorkers, WaitNoExecutor, WaitTooLarge, WaitNoAdmitter, WaitNotBefore, WaitBackoff,
+		WaitConcurrencyKey, WaitLimit, WaitCapacity, WaitReserved, WaitShare, WaitBehind, WaitAdmission, WaitWorker, WaitCancel,
+	}
+}
 
 // Explain says why the execution stands where it stands.
 func (s Situation) Explain() Explanation {

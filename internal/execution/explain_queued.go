@@ -17,6 +17,7 @@ func (s Situation) queued() []Wait {
 	add := func(w ...Wait) { waits = append(waits, w...) }
 	add(s.held()...)
 	add(s.unservable()...)
+	add(s.unadmitted()...)
 	add(s.early()...)
 	add(s.outOfTurn()...)
 	add(s.limited()...)
@@ -60,9 +61,8 @@ func (s Situation) unservable() []Wait {
 	case !slices.Contains(s.Executors, r.Executor):
 		return []Wait{{
 			Code: WaitNoExecutor,
-			Message: fmt.Sprintf("%s of the resource class %q, with the %s %s, and none offers %q",
-				count(s.Workers, "worker is", "workers are"), r.ResourceClass, plural(len(s.Executors), "executor", "executors"),
-				strings.Join(s.Executors, ", "), r.Executor),
+			Message: fmt.Sprintf("no worker of the resource class %q offers the executor %q: %s %s",
+				r.ResourceClass, r.Executor, plural(s.Workers, "the only one there is offers", "those that there are offer"), list(s.Executors)),
 			Release: fmt.Sprintf("start a worker that has %q in worker.executors", r.Executor),
 		}}
 	}
@@ -94,6 +94,20 @@ func (s Situation) tooLarge() []Wait {
 	}}
 }
 
+// unadmitted gives the reason why nobody lets it through.
+func (s Situation) unadmitted() []Wait {
+	if !s.Admitter.Absent {
+		return nil
+	}
+	message := fmt.Sprintf("no coordinator admits executions of the resource class %q", s.Execution.Request.ResourceClass)
+	if s.Admitter.Last != "" {
+		message += fmt.Sprintf(": %s did until %s ago", s.Admitter.Last, span(s.Now.Sub(s.Admitter.Until)))
+	}
+	return []Wait{{
+		Code: WaitNoAdmitter, Message: message, Release: "a process with the role coordinator; where one is running it takes over within seconds",
+	}}
+}
+
 // early gives the reason why it is not its time yet.
 func (s Situation) early() []Wait {
 	e := s.Execution
@@ -103,13 +117,13 @@ func (s Situation) early() []Wait {
 	in := span(e.ReadyAt.Sub(s.Now))
 	if e.Attempt > 1 {
 		return []Wait{{
-			Code: WaitBackoff, Message: fmt.Sprintf("its attempt %d is due in %s", e.Attempt, in),
-			Release: "the time " + e.ReadyAt.Format(time.RFC3339), Until: e.ReadyAt,
+			Code: WaitBackoff, Message: fmt.Sprintf("its last attempt came to nothing, and attempt %d is due in %s", e.Attempt, in),
+			Release: "nothing but time, until " + e.ReadyAt.Format(time.RFC3339), Until: e.ReadyAt,
 		}}
 	}
 	return []Wait{{
-		Code: WaitNotBefore, Message: "it asked to start in " + in + ", not before",
-		Release: "the time " + e.ReadyAt.Format(time.RFC3339), Until: e.ReadyAt,
+		Code: WaitNotBefore, Message: fmt.Sprintf("it is not to start before %s, which is in %s", e.ReadyAt.Format(time.RFC3339), in),
+		Release: "nothing but time, until " + e.ReadyAt.Format(time.RFC3339), Until: e.ReadyAt,
 	}}
 }
 
@@ -147,7 +161,7 @@ func (s Situation) limited() []Wait {
 			Code: WaitLimit,
 			Message: fmt.Sprintf("the limit %q (%s) is used up for %q: the next one may go in %s%s",
 				l.Name, l.Rate, l.Key, span(l.Next.Sub(s.Now)), first),
-			Release: "the time " + l.Turn.Format(time.RFC3339) + ", about, when its turn comes",
+			Release: "its turn, at about " + l.Turn.Format(time.RFC3339),
 			Until:   l.Turn,
 		})
 	}
@@ -167,15 +181,12 @@ func (s Situation) crowded() []Wait {
 	}
 	if ahead := s.Ahead.Count(); ahead > 0 {
 		about := "about "
-		if s.Ahead.Others == 0 {
-			about = "" // nobody takes turns with its user
-		}
-		if ahead >= AheadMax {
-			about = ""
+		if s.Ahead.Others == 0 || ahead == 1 || ahead >= AheadMax {
+			about = "" // nobody takes turns with its user, or the word would be odd
 		}
 		waits = append(waits, Wait{
 			Code:    WaitBehind,
-			Message: fmt.Sprintf("%s%s %s before it: %s", about, number(ahead), plural(ahead, "execution goes", "executions go"), s.Ahead.whose()),
+			Message: fmt.Sprintf("%s%s %s before it: %s", about, number(ahead), plural(ahead, "execution goes", "executions go"), s.Ahead.whose(ahead)),
 			Release: "their admission, or a higher priority (millrace executions prioritize)",
 		})
 	}
@@ -183,18 +194,18 @@ func (s Situation) crowded() []Wait {
 }
 
 // whose says why those ahead go first.
-func (a Ahead) whose() string {
+func (a Ahead) whose(count int) string {
 	var why []string
 	if a.Higher > 0 {
-		why = append(why, "older ones and ones of higher priority")
+		why = append(why, plural(count, "one that is older or of higher priority", "older ones and ones of higher priority"))
 	}
 	if a.Own > 0 {
-		why = append(why, "those of its own user that came first")
+		why = append(why, plural(count, "one of its own user that came first", "those of its own user that came first"))
 	}
 	if a.Others > 0 && a.Rivals > 0 {
-		why = append(why, "those of other users, who take turns with its own")
+		why = append(why, plural(count, "one of another user, whose turn it is", "those of other users, who take turns with its own"))
 	}
-	return strings.Join(why, ", ")
+	return strings.Join(why, "; ")
 }
 
 // lacking gives the reason if too little is free of something that it needs.
@@ -204,8 +215,7 @@ func (s Situation) lacking() (Wait, bool) {
 		if need.n == 0 || total[i].n == 0 && !need.countable || total[i].n-used[i].n >= need.n {
 			continue
 		}
-		message := fmt.Sprintf("%s of the %s of the resource class %q are in use",
-			used[i].figure(), total[i], s.Execution.Request.ResourceClass)
+		message := s.inUse(i, total[i], used[i])
 		if used[i].n < total[i].n {
 			message += ", and it needs " + need.figure()
 			if since := s.Now.Sub(s.Execution.ReadyAt); s.Ahead.Count() == 0 && s.Overtake > 0 && since >= s.Overtake {
@@ -213,13 +223,34 @@ func (s Situation) lacking() (Wait, bool) {
 			}
 		}
 		release := "the end of what runs there, or another worker"
-		if caps := amountsOf(s.Cap)[i].n; caps > 0 && caps < amountsOf(s.Total)[i].n {
-			release = fmt.Sprintf("the end of what runs there, or a higher cap than %s (coordinator.classes.%s.%s)",
-				total[i], s.Execution.Request.ResourceClass, need.setting)
+		if s.capped(i) {
+			release = fmt.Sprintf("the end of what runs there, or a higher cap (coordinator.classes.%s.%s)",
+				s.Execution.Request.ResourceClass, need.setting)
 		}
 		return Wait{Code: WaitCapacity, Message: message, Release: release}, true
 	}
 	return Wait{}, false
+}
+
+// capped reports whether the class may use less of a resource than its workers have.
+func (s Situation) capped(resource int) bool {
+	most, there := amountsOf(s.Cap)[resource].n, amountsOf(s.Total)[resource].n
+	return most > 0 && (there == 0 || most < there)
+}
+
+// inUse says how much of a resource is in use.
+func (s Situation) inUse(resource int, total, used amount) string {
+	class := s.Execution.Request.ResourceClass
+	switch {
+	case s.capped(resource):
+		return fmt.Sprintf("the resource class %q may use %s at once, of which %s in use", class, total, used.are(used.n))
+	case used.n < total.n:
+		return fmt.Sprintf("%s of the %s of the resource class %q are in use", used.figure(), total, class)
+	case total.n == 1:
+		return fmt.Sprintf("the only %s of the resource class %q is in use", total.one(), class)
+	default:
+		return fmt.Sprintf("all %s of the resource class %q are in use", total, class)
+	}
 }
 
 // reserved gives the reason if what is free is kept for one that comes first and needs

@@ -34,6 +34,7 @@ func situated(change ...func(*execution.Situation)) execution.Situation {
 func TestExplain(t *testing.T) {
 	t.Parallel()
 	type situation = execution.Situation
+	explained := map[execution.WaitCode]bool{}
 	for name, c := range map[string]struct {
 		change  func(*situation)
 		summary string
@@ -51,8 +52,50 @@ func TestExplain(t *testing.T) {
 		},
 		"no executor": {
 			func(s *situation) { s.Execution.Request.Executor = "kubernetes" },
-			`It has been QUEUED for 1m30s: 2 workers are of the resource class "gpu", with the executors function, process, and none offers "kubernetes".`,
+			`It has been QUEUED for 1m30s: no worker of the resource class "gpu" offers the executor "kubernetes": those that there are offer function and process.`,
 			[]execution.WaitCode{execution.WaitNoExecutor},
+		},
+		"one worker without the executor": {
+			func(s *situation) {
+				s.Workers, s.Executors, s.Execution.Request.Executor = 1, []string{"process"}, "function"
+			},
+			`It has been QUEUED for 1m30s: no worker of the resource class "gpu" offers the executor "function": the only one there is offers process.`,
+			[]execution.WaitCode{execution.WaitNoExecutor},
+		},
+		"nobody admits any more": {
+			func(s *situation) {
+				s.Admitter = execution.Admitter{Absent: true, Last: "host-1", Until: noon.Add(-3 * time.Minute)}
+				s.Used = slots(16)
+			},
+			`It has been QUEUED for 1m30s: no coordinator admits executions of the resource class "gpu": host-1 did until 3m ago.`,
+			[]execution.WaitCode{execution.WaitNoAdmitter},
+		},
+		"nobody has ever admitted": {
+			func(s *situation) { s.Admitter.Absent = true },
+			`It has been QUEUED for 1m30s: no coordinator admits executions of the resource class "gpu".`,
+			[]execution.WaitCode{execution.WaitNoAdmitter},
+		},
+		"nearly full by limit": {
+			func(s *situation) { s.Cap, s.Used, s.Overtake = slots(4), slots(3), 2*time.Minute },
+			`It has been QUEUED for 1m30s: the resource class "gpu" may use 4 slots at once, of which 3 are in use, and it needs 2.`,
+			[]execution.WaitCode{execution.WaitCapacity},
+		},
+		"the only slot": {
+			func(s *situation) {
+				s.Total, s.Largest, s.Used, s.Execution.Request.Requirements = slots(1), slots(1), slots(1), slots(1)
+			},
+			`It has been QUEUED for 1m30s: the only slot of the resource class "gpu" is in use.`,
+			[]execution.WaitCode{execution.WaitCapacity},
+		},
+		"one of its own ahead": {
+			func(s *situation) { s.Ahead.Own = 1 },
+			"It has been QUEUED for 1m30s: 1 execution goes before it: one of its own user that came first.",
+			[]execution.WaitCode{execution.WaitBehind},
+		},
+		"another user's turn": {
+			func(s *situation) { s.Ahead = execution.Ahead{Others: 900, Rivals: 1} },
+			"It has been QUEUED for 1m30s: 1 execution goes before it: one of another user, whose turn it is.",
+			[]execution.WaitCode{execution.WaitBehind},
 		},
 		"too large": {
 			func(s *situation) { s.Execution.Request.Requirements.Slots = 9 },
@@ -66,12 +109,12 @@ func TestExplain(t *testing.T) {
 		},
 		"not before": {
 			func(s *situation) { s.Execution.ReadyAt = noon.Add(26 * time.Hour) },
-			"It has been QUEUED for 1m30s: it asked to start in 1d2h, not before.",
+			"It has been QUEUED for 1m30s: it is not to start before 2026-03-02T14:00:00Z, which is in 1d2h.",
 			[]execution.WaitCode{execution.WaitNotBefore},
 		},
 		"backoff": {
 			func(s *situation) { s.Execution.Attempt, s.Execution.ReadyAt = 3, noon.Add(10*time.Second) },
-			"It has been QUEUED for 1m30s: its attempt 3 is due in 10s.",
+			"It has been QUEUED for 1m30s: its last attempt came to nothing, and attempt 3 is due in 10s.",
 			[]execution.WaitCode{execution.WaitBackoff},
 		},
 		"concurrency key": {
@@ -87,7 +130,7 @@ func TestExplain(t *testing.T) {
 			func(s *situation) {
 				s.Used, s.Ahead.Higher, s.Next = slots(16), 1, execution.Neighbour{ID: "n", Needs: slots(1)}
 			},
-			`It has been QUEUED for 1m30s: 16 of the 16 slots of the resource class "gpu" are in use.`,
+			`It has been QUEUED for 1m30s: all 16 slots of the resource class "gpu" are in use.`,
 			[]execution.WaitCode{execution.WaitCapacity, execution.WaitBehind},
 		},
 		"nearly full": {
@@ -97,7 +140,7 @@ func TestExplain(t *testing.T) {
 		},
 		"full by limit": {
 			func(s *situation) { s.Cap, s.Used = slots(4), slots(4) },
-			`It has been QUEUED for 1m30s: 4 of the 4 slots of the resource class "gpu" are in use.`,
+			`It has been QUEUED for 1m30s: the resource class "gpu" may use 4 slots at once, of which 4 are in use.`,
 			[]execution.WaitCode{execution.WaitCapacity},
 		},
 		"a large one ahead": {
@@ -181,7 +224,7 @@ func TestExplain(t *testing.T) {
 			func(s *situation) {
 				s.Used, s.Ahead.Higher, s.Next = slots(10), 1, execution.Neighbour{ID: "big", Needs: slots(8), Ready: noon.Add(-time.Second)}
 			},
-			"It has been QUEUED for 1m30s: 1 execution goes before it: older ones and ones of higher priority.",
+			"It has been QUEUED for 1m30s: 1 execution goes before it: one that is older or of higher priority.",
 			[]execution.WaitCode{execution.WaitBehind},
 		},
 		"more than its share": {
@@ -189,7 +232,7 @@ func TestExplain(t *testing.T) {
 				s.Execution.Request.User, s.UserUsed, s.Used = "ada", slots(12), slots(16)
 				s.Ahead = execution.Ahead{Own: 4, Others: 500, Rivals: 2}
 			},
-			`It has been QUEUED for 1m30s: 16 of the 16 slots of the resource class "gpu" are in use.`,
+			`It has been QUEUED for 1m30s: all 16 slots of the resource class "gpu" are in use.`,
 			[]execution.WaitCode{execution.WaitCapacity, execution.WaitShare, execution.WaitBehind},
 		},
 		"several at once": {
@@ -246,6 +289,9 @@ func TestExplain(t *testing.T) {
 			"It ended 1h ago as COMPLETED.", nil,
 		},
 	} {
+		for _, code := range c.codes {
+			explained[code] = true
+		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			x := situated(c.change).Explain()
@@ -260,6 +306,9 @@ func TestExplain(t *testing.T) {
 			require.False(t, x.Since.IsZero())
 		})
 	}
+	for _, code := range execution.WaitCodes() {
+		assert.True(t, explained[code], "no case leads to the reason %q", code)
+	}
 }
 
 func TestTheOtherReasonsReadLikeSentencesToo(t *testing.T) {
@@ -271,7 +320,7 @@ func TestTheOtherReasonsReadLikeSentencesToo(t *testing.T) {
 	waits := s.Explain().Waits
 	require.Len(t, waits, 3)
 	assert.Equal(t, "user ada holds 12 of the 16 slots of the resource class, and users who hold less go first", waits[1].Message)
-	assert.Equal(t, "about 21 executions go before it: older ones and ones of higher priority, those of its own user that came first, "+
+	assert.Equal(t, "about 21 executions go before it: older ones and ones of higher priority; those of its own user that came first; "+
 		"those of other users, who take turns with its own", waits[2].Message)
 	assert.Equal(t, "millrace queue resume --class gpu", situated(func(s *execution.Situation) {
 		s.Holds = []execution.Hold{{What: "it", Since: noon, Resume: "millrace queue resume --class gpu"}}

@@ -16,6 +16,9 @@ type Situation struct {
 	// Holds are those that keep it from being admitted.
 	Holds []Hold
 
+	// Admitter is who lets executions of its class through.
+	Admitter Admitter
+
 	// Workers is how many workers of its resource class are alive, and Executors are
 	// those that they offer.
 	Workers   int
@@ -58,6 +61,16 @@ type Hold struct {
 	Resume     string
 	By, Reason string
 	Since      time.Time
+}
+
+// Admitter is the coordinator that admits executions of a class.
+type Admitter struct {
+	// Absent is true while there is none.
+	Absent bool
+	// Last is the latest there was, and Until when its lease ended; empty where there
+	// never was one.
+	Last  string
+	Until time.Time
 }
 
 // Exhausted is a limit that lets nothing through for a key.

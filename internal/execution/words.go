@@ -103,6 +103,12 @@ func (a amount) of(n int64) string {
 	return a.String()
 }
 
+// one is the noun in the singular.
+func (a amount) one() string {
+	_, noun, _ := strings.Cut(a.of(1), " ")
+	return noun
+}
+
 // are writes how much of the resource is, in front of what it is.
 func (a amount) are(n int64) string {
 	a.n = n
@@ -120,6 +126,11 @@ func everything(all [4]amount) string {
 			parts = append(parts, a.String())
 		}
 	}
+	return list(parts)
+}
+
+// list writes several things as one would say them.
+func list(parts []string) string {
 	if last := len(parts) - 1; last > 0 {
 		return strings.Join(parts[:last], ", ") + " and " + parts[last]
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/millrace/millrace/internal/admission"
 	"github.com/millrace/millrace/internal/execution"
 	"github.com/millrace/millrace/internal/holds"
+	"github.com/millrace/millrace/internal/lease"
 	"github.com/millrace/millrace/internal/limits"
 	"github.com/millrace/millrace/internal/postgres"
 	"github.com/millrace/millrace/topics"
@@ -72,7 +73,7 @@ func (r *situationReader) read(ctx context.Context, id string) error {
 	r.Execution, r.Now, r.Overtake = found.Execution, found.now, r.terms.Config.Overtake
 	steps := []func(context.Context) error{r.readWorkers}
 	if r.Execution.State == execution.Queued {
-		steps = append(steps, r.readHolds, r.readPredecessors, r.readUse, r.readLimits, r.readAhead, r.readNext, r.readRate)
+		steps = append(steps, r.readHolds, r.readAdmitter, r.readPredecessors, r.readUse, r.readLimits, r.readAhead, r.readNext, r.readRate)
 	}
 	for _, step := range steps {
 		if err := step(ctx); err != nil {
@@ -115,6 +116,13 @@ func (r *situationReader) readWorkers(ctx context.Context) error {
 func (r *situationReader) readHolds(ctx context.Context) error {
 	list, err := holds.List(ctx, r.tx)
 	r.Holds = covering(list, r.Execution.Request)
+	return err
+}
+
+// readAdmitter reads whether somebody admits executions of the class.
+func (r *situationReader) readAdmitter(ctx context.Context) error {
+	holder, err := lease.HolderOf(ctx, r.tx, AdmitterLease(r.Execution.Request.ResourceClass))
+	r.Admitter = execution.Admitter{Absent: !holder.Live, Last: holder.Owner, Until: holder.Until}
 	return err
 }
 

@@ -3,6 +3,7 @@ package store_test
 import (
 	"log/slog"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -10,11 +11,17 @@ import (
 	"github.com/millrace/millrace/internal/execution"
 	"github.com/millrace/millrace/internal/execution/store"
 	"github.com/millrace/millrace/internal/holds"
+	"github.com/millrace/millrace/internal/lease"
 	"github.com/millrace/millrace/topics"
 )
 
 func (b *bench) situation(id string, terms ...store.Terms) execution.Situation {
 	b.t.Helper()
+	// As if a coordinator were at work.
+	_, err := b.pool.Exec(b.t.Context(), `INSERT INTO leases (name, owner, token, acquired_at, expires_at)
+		SELECT 'admitter:' || resource_class, 'test', 1, clock_timestamp(), clock_timestamp() + interval '1 hour'
+		FROM executions WHERE id::text = $1 ON CONFLICT DO NOTHING`, id)
+	require.NoError(b.t, err)
 	s, err := b.Situation(b.t.Context(), id, append(terms, store.Terms{})[0])
 	require.NoError(b.t, err)
 	return s
@@ -86,4 +93,32 @@ func TestSituationTellsOfHolds(t *testing.T) {
 	assert.False(t, s.Holds[1].Since.IsZero())
 	assert.Equal(t, execution.WaitHold, s.Explain().Waits[0].Code)
 	assert.Len(t, b.situation(ids[1]).Holds, 1)
+}
+
+func TestSituationTellsOfAdmitters(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	id := b.submit(request())[0]
+	b.queue(id)
+	b.announce(1)
+	read := func() execution.Situation {
+		s, err := b.Situation(t.Context(), id, store.Terms{})
+		require.NoError(t, err)
+		return s
+	}
+	assert.Equal(t, execution.Admitter{Absent: true}, read().Admitter, "nobody has ever admitted anything")
+	assert.Equal(t, []execution.WaitCode{execution.WaitNoAdmitter}, codes(read().Explain()))
+
+	leases := lease.NewManager(b.pool, "host-1", time.Minute, slog.New(slog.DiscardHandler))
+	held, err := leases.Acquire(t.Context(), store.AdmitterLease("default"))
+	require.NoError(t, err)
+	s := read()
+	assert.False(t, s.Admitter.Absent)
+	assert.Equal(t, leases.Owner(), s.Admitter.Last)
+	assert.Equal(t, []execution.WaitCode{execution.WaitAdmission}, codes(s.Explain()))
+	require.NoError(t, held.Release(t.Context()))
+	s = read()
+	assert.True(t, s.Admitter.Absent)
+	assert.WithinDuration(t, s.Now, s.Admitter.Until, time.Minute)
+	assert.Equal(t, execution.WaitNoAdmitter, s.Explain().Waits[0].Code)
 }

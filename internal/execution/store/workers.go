@@ -58,6 +58,9 @@ func (s *Store) Withdraw(ctx context.Context, id string) error {
 	return nil
 }
 
+// AdmitterLease names the lease of whoever admits executions of a class.
+func AdmitterLease(class string) string { return "admitter:" + class }
+
 // Classes returns the resource classes that need an admitter: those for which there
 // are live workers, and those in which something has ever been queued.
 func (s *Store) Classes(ctx context.Context) ([]string, error) {

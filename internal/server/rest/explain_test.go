@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -40,4 +41,19 @@ func TestATenantExplainsItsOwn(t *testing.T) {
 	path := b.do("POST", "/v1/executions", echo, "Authorization", "Bearer admin").Header().Get("Location")
 	require.Equal(t, 200, b.do("GET", path+"/explain", "", "Authorization", "Bearer viewer").Code)
 	requireProblem(t, b.do("GET", path+"/explain", "", "Authorization", "Bearer acme"), 404, "execution_not_found")
+}
+
+func TestWaitCodesAreDocumented(t *testing.T) {
+	t.Parallel()
+	field, ok := reflect.TypeFor[Wait]().FieldByName("Code")
+	require.True(t, ok)
+	var documented []string
+	for _, word := range strings.FieldsFunc(strings.ReplaceAll(field.Tag.Get("doc"), " or ", ", "), func(r rune) bool { return r == ',' || r == ' ' }) {
+		documented = append(documented, word)
+	}
+	var codes []string
+	for _, code := range execution.WaitCodes() {
+		codes = append(codes, string(code))
+	}
+	assert.ElementsMatch(t, codes, documented)
 }
