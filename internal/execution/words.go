@@ -73,8 +73,8 @@ func amountsOf(r topics.Requirements) [4]amount {
 	return [4]amount{
 		{n: int64(r.Slots), noun: "slots", setting: "slots", countable: true, write: things("slot", "slots")},
 		{n: int64(r.GPUs), noun: "GPUs", setting: "gpus", countable: true, write: things("GPU", "GPUs")},
-		{n: r.MemoryBytes, noun: "memory", setting: "memory_bytes", write: func(n int64) string { return size(n) + " of memory" }},
-		{n: r.CPUMillis, noun: "CPUs", setting: "cpu_millis", write: func(n int64) string {
+		{n: r.MemoryBytes, noun: "memory", setting: "memory", write: func(n int64) string { return size(n) + " of memory" }},
+		{n: r.CPUMillis, noun: "CPUs", setting: "cpu", write: func(n int64) string {
 			if n == 1000 {
 				return "1 CPU"
 			}

@@ -47,10 +47,7 @@ func TestWaitCodesAreDocumented(t *testing.T) {
 	t.Parallel()
 	field, ok := reflect.TypeFor[Wait]().FieldByName("Code")
 	require.True(t, ok)
-	var documented []string
-	for _, word := range strings.FieldsFunc(strings.ReplaceAll(field.Tag.Get("doc"), " or ", ", "), func(r rune) bool { return r == ',' || r == ' ' }) {
-		documented = append(documented, word)
-	}
+	documented := strings.FieldsFunc(strings.ReplaceAll(field.Tag.Get("doc"), " or ", ", "), func(r rune) bool { return r == ',' || r == ' ' })
 	var codes []string
 	for _, code := range execution.WaitCodes() {
 		codes = append(codes, string(code))
