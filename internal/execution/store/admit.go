@@ -65,6 +65,8 @@ type Admitted struct {
 	Free int
 	// More says that another round may admit more at once.
 	More bool
+	// Crowded says that something was left that only waits for room.
+	Crowded bool
 	// Wait is how long it takes until something that waits may go on by itself; zero
 	// when that takes somebody's doing.
 	Wait time.Duration
@@ -442,6 +444,7 @@ func (r *admissionRound) finish() {
 	r.out = Admitted{
 		Executions: len(r.change.executions),
 		Free:       int(max(free, 0)),
+		Crowded:    q.Crowded(),
 		More:       r.feedLeft || free > 0 && (len(r.picks) >= r.Max || r.missed > 0),
 	}
 	if next := earlier(q.NextAt(), r.memory.earlyAt); !next.IsZero() {
