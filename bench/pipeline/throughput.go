@@ -34,6 +34,7 @@ func measureThroughput(ctx context.Context, p *program, o options) (*throughput,
 	if err != nil {
 		return nil, err
 	}
+	p.resetStatements(ctx)
 	before := p.spent(ctx)
 	begin := time.Now()
 	calls, err := burst(ctx, p, o)
@@ -55,6 +56,7 @@ func measureThroughput(ctx context.Context, p *program, o options) (*throughput,
 	t.SubmitRate, t.EndRate, t.ViewRate = perSecond(submitted), perSecond(last.Sub(begin)), perSecond(time.Since(begin))
 	t.Unwell, t.Calls = unwell-unwellBefore, measure.Summarize(calls)
 	t.Costs = p.spent(ctx).since(before, o.burst)
+	t.Costs.Counts.Statements = p.dearest(ctx)
 	return t, nil
 }
 
