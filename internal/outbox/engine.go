@@ -39,12 +39,19 @@ type engine struct {
 
 	calls       chan called
 	calling     int
+	calledAt    time.Time // when the last of them began
 	unreachable outage
 
 	marks    chan marked
 	marking  bool
 	markNext time.Time
 	todo     markOrder
+	// markDue is when the first of todo has waited long enough.
+	markDue time.Time
+
+	tails tails
+	// held is what was last said to the handover.
+	held [Shards]bool
 }
 
 func newEngine(ctx context.Context, r *Relay, wakes, resolved <-chan struct{}) *engine {
@@ -65,8 +72,14 @@ func (e *engine) loop() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	stop := e.stop
+	var handed <-chan struct{}
+	if e.handover != nil {
+		handed = e.handover.arrived
+		defer e.handover.hold([Shards]bool{})
+	}
 	for {
 		if stop != nil {
+			e.announceHeld()
 			e.startCalls()
 			e.startMark()
 			e.startScan()
@@ -83,6 +96,8 @@ func (e *engine) loop() {
 			e.sweepAgain = e.scanning
 			e.schedule.sweepNow()
 		case <-timer.C:
+		case <-handed:
+			e.takeHanded()
 		case s := <-e.gained:
 			e.gain(s)
 		case s := <-e.leaving:
@@ -110,15 +125,18 @@ func (e *engine) nextWake() time.Duration {
 		soon(e.schedule.next(now))
 	}
 	if len(e.ready) > 0 && e.calling < e.cfg.Calls {
-		if e.unreachable.until.After(now) {
+		switch at := e.callsAt(); {
+		case e.unreachable.until.After(now):
 			soon(e.unreachable.until)
-		} else {
+		case at.After(now):
+			soon(at)
+		default:
 			// Ready and yet not started: its lease is about to be renewed, or lost.
 			soon(now.Add(e.cfg.PollCeiling))
 		}
 	}
 	if !e.marking && !e.todo.empty() {
-		soon(e.markNext)
+		soon(e.markAt())
 	}
 	return wait
 }
@@ -201,6 +219,7 @@ func (e *engine) dropWaiting(l *lane) {
 		delete(e.known, r.seq)
 	}
 	l.rows = nil
+	e.tails.forget(l.key)
 }
 
 // queue puts a lane that has something to publish into the queue.

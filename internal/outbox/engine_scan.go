@@ -284,6 +284,9 @@ func (e *engine) take(s *shard, x *row) {
 		return
 	}
 	x.shard = s
+	if x.version > 0 {
+		e.tails.reached(s, x.lane, x.version)
+	}
 	x.record.Topic = e.naming.Physical(x.topic)
 	e.known[x.seq] = x
 	l.add(x)

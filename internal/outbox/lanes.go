@@ -42,7 +42,11 @@ type row struct {
 	topic       topics.Topic
 	record      topics.Record
 	attempts    int
-	bytes       int
+	// version is that of the aggregate which the row's event led to; 0: unknown.
+	version int64
+	// follows: it has none of its own and comes after that version.
+	follows bool
+	bytes   int
 	// born is when it was written: the database's clock until it was read, ours
 	// since.
 	born time.Time
