@@ -40,7 +40,7 @@ var (
 	maintenanceModule = fx.Module("maintenance",
 		fx.Provide(newSweeper, deadletter.NewGauge, parking.NewGauge, newKeeper, newLetterKeeper, newAlerts),
 		asConsumer(newRecorderConsumer), asConsumer(letterfiler.New))
-	coordinatorModule = fx.Module("coordinator", fx.Provide(newAdmitter), asConsumer(newCoordinatorConsumer))
+	coordinatorModule = fx.Module("coordinator", fx.Provide(newLimits, newAdmitter), asConsumer(newCoordinatorConsumer))
 	workerModule      = fx.Module("worker", fx.Provide(newExecutors, newWorker), asConsumer((*worker.Worker).Consumer))
 	projectionsModule = fx.Module("projections", asConsumer(newExecutionsView))
 )
@@ -106,20 +106,16 @@ func newRecorderConsumer() pipeline.Consumer { return recorder.New() }
 
 func newExecutionsView() pipeline.Consumer { return projections.Executions() }
 
-func limits(cfg configs.Config) coordinator.Limits {
-	return coordinator.Limits{Concurrency: maps.Clone(cfg.Coordinator.Concurrency)}
-}
-
-func newCoordinatorConsumer(cfg configs.Config, st *store.Store) pipeline.Consumer {
-	return coordinator.NewConsumer(st, limits(cfg))
+func newCoordinatorConsumer(bounds coordinator.Limits, st *store.Store) pipeline.Consumer {
+	return coordinator.NewConsumer(st, bounds)
 }
 
 func newAdmitter(
-	cfg configs.Config, st *store.Store, leases *lease.Manager, signals *postgres.Signals,
+	cfg configs.Config, bounds coordinator.Limits, st *store.Store, leases *lease.Manager, signals *postgres.Signals,
 	log *slog.Logger, reg prometheus.Registerer,
 ) *coordinator.Admitter {
 	return coordinator.NewAdmitter(coordinator.AdmitterConfig{
-		ID: cfg.Worker.ID, Limits: limits(cfg), PollInterval: cfg.Coordinator.PollInterval,
+		ID: cfg.Worker.ID, Limits: bounds, PollInterval: cfg.Coordinator.PollInterval,
 	}, st, leases, signals, log, reg)
 }
 

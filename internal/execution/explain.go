@@ -235,7 +235,7 @@ func (s Situation) crowded() []Wait {
 		}
 		release := "the end of what runs there, or another worker"
 		if s.Limit > 0 && s.Limit < s.Slots {
-			release = fmt.Sprintf("the end of what runs there, or a higher limit than %d (coordinator.concurrency)", s.Limit)
+			release = fmt.Sprintf("the end of what runs there, or a higher cap than %d (coordinator.classes.%s.slots)", s.Limit, s.Execution.Request.ResourceClass)
 		}
 		waits = append(waits, Wait{Code: WaitCapacity, Message: message, Release: release})
 	case s.Ahead > 0 && s.Next.Slots > free:
