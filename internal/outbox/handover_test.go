@@ -117,6 +117,67 @@ func TestWhatFollowsIsHandedOverToo(t *testing.T) {
 	b.published()
 }
 
+// TestWhatFollowsRidesAlong: an event and what follows it in its transaction go in
+// one call, the next event after both.
+func TestWhatFollowsRidesAlong(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	h, _ := b.handing(never(), time.Hour)
+	var mu sync.Mutex
+	var calls []string
+	b.broker.set(func(br *broker) {
+		br.before = func(_ context.Context, records []topics.Record) error {
+			mu.Lock()
+			defer mu.Unlock()
+			text := ""
+			for _, rec := range records {
+				text += rec.Topic + " "
+			}
+			calls = append(calls, text)
+			return nil
+		}
+	})
+	task := func() Entry {
+		e := b.entry("a")
+		e.Topic = "tasks"
+		b.next["a"]--
+		return e
+	}
+	one, two := b.versioned("a"), b.versioned("a")
+	require.True(t, b.write(h, one, task(), task(), two))
+	b.published()
+	mu.Lock()
+	defer mu.Unlock()
+	assert.Equal(t, []string{"prod.events tasks tasks ", "prod.events "}, calls)
+}
+
+// TestRejectedEventHoldsWhatFollows: the task may have been sent with the event that
+// the broker refused; it comes again behind it.
+func TestRejectedEventHoldsWhatFollows(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	var rejected sync.Once
+	b.broker.judge = func(rec topics.Record) (err error) {
+		if rec.Topic == "prod.events" {
+			rejected.Do(func() { err = errRejected })
+		}
+		return err
+	}
+	cfg := quick()
+	h, _ := b.handing(cfg, time.Hour)
+	event, task := b.versioned("a"), b.entry("a")
+	task.Topic = "tasks"
+	b.next["a"]--
+	b.write(h, event, task)
+	b.write(h, b.versioned("a"))
+	b.published()
+	var sent []string
+	for _, rec := range b.broker.records() {
+		sent = append(sent, rec.Topic)
+	}
+	assert.Equal(t, []string{"tasks", "prod.events", "tasks", "prod.events"}, sent)
+}
+
 // TestNothingOvertakesWhatAnotherProcessWrote: the relay does not know of the event
 // before the one that is handed over, and nobody tells it.
 func TestNothingOvertakesWhatAnotherProcessWrote(t *testing.T) {

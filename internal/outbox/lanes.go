@@ -97,8 +97,9 @@ func (l *lane) add(r *row) {
 }
 
 // run returns the rows at the head of the lane that may be sent together: those
-// for one topic and key, whose order the publisher keeps. A row that was rejected
-// before goes alone.
+// for one topic and key, whose order the publisher keeps, and what follows an event
+// in its transaction, for another topic, where nobody can see which was first. A row
+// that was rejected before goes alone.
 func (l *lane) run(maxRows, maxBytes int) []*row {
 	first := l.rows[0]
 	size := first.bytes
@@ -106,13 +107,23 @@ func (l *lane) run(maxRows, maxBytes int) []*row {
 	for ; n < len(l.rows) && n < maxRows && first.attempts == 0 && first.damage == nil; n++ {
 		next := l.rows[n]
 		size += next.bytes
-		together := next.topic == first.topic && next.attempts == 0 && next.damage == nil &&
-			first.record.Key != nil && next.record.Key != nil && bytes.Equal(next.record.Key, first.record.Key)
-		if !together || size > maxBytes {
+		if size > maxBytes || !next.along(l.rows[n-1], first) {
 			break
 		}
 	}
 	return l.rows[:n:n]
+}
+
+// along reports whether a row may be sent together with those from first to last.
+func (r *row) along(last, first *row) bool {
+	switch {
+	case r.attempts > 0 || r.damage != nil:
+		return false
+	case r.follows && r.version == last.version:
+		return true
+	}
+	return r.topic == first.topic && !last.follows &&
+		first.record.Key != nil && r.record.Key != nil && bytes.Equal(r.record.Key, first.record.Key)
 }
 
 // live reports whether rows of the shard may be published now, and for how long.
