@@ -28,6 +28,8 @@ type engine struct {
 	// in retired are done with, but a scan that is under way may still return them.
 	known   map[int64]*row
 	retired []int64
+	// bytes is the size of all that is known.
+	bytes int
 
 	scans     chan scanned
 	scanning  bool
@@ -146,7 +148,7 @@ func (e *engine) gain(s *shard) {
 		e.abandon(old)
 		close(old.drained)
 	}
-	s.fresh = true
+	s.fresh, s.since = true, time.Now()
 	e.shards[s.number] = s
 	e.schedule.sweepNow()
 	e.metrics.shards.Set(float64(len(e.shards)))
@@ -185,7 +187,7 @@ func (e *engine) abandon(s *shard) {
 	s.gone = true
 	for seq, r := range e.known {
 		if r.shard == s {
-			delete(e.known, seq)
+			e.unknow(seq)
 		}
 	}
 	for key, l := range e.lanes {
@@ -195,6 +197,18 @@ func (e *engine) abandon(s *shard) {
 		}
 	}
 	e.todo = e.todo.without(s)
+}
+
+func (e *engine) know(r *row) {
+	e.known[r.seq] = r
+	e.bytes += r.bytes
+}
+
+func (e *engine) unknow(seq int64) {
+	if r := e.known[seq]; r != nil {
+		e.bytes -= r.bytes
+		delete(e.known, seq)
+	}
 }
 
 func (o markOrder) without(s *shard) markOrder {
@@ -216,10 +230,10 @@ func (o markOrder) without(s *shard) markOrder {
 // reads them again.
 func (e *engine) dropWaiting(l *lane) {
 	for _, r := range l.rows {
-		delete(e.known, r.seq)
+		e.unknow(r.seq)
 	}
 	l.rows = nil
-	e.tails.forget(l.key)
+	e.tails.drop(l.shard, l.key)
 }
 
 // queue puts a lane that has something to publish into the queue.

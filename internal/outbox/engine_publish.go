@@ -192,7 +192,7 @@ func (e *engine) publishedRun(rows []*row, errs []error, at time.Time) (succeede
 		if e.isRejected(errs[i]) {
 			s.busy -= len(rest) - 1
 			for _, behind := range rest[1:] {
-				delete(e.known, behind.seq)
+				e.unknow(behind.seq)
 			}
 			e.reject(l, r, errs[i])
 			return succeeded, nil
@@ -200,7 +200,7 @@ func (e *engine) publishedRun(rows []*row, errs []error, at time.Time) (succeede
 		s.busy -= len(rest)
 		if s.leaving {
 			for _, behind := range rest {
-				delete(e.known, behind.seq)
+				e.unknow(behind.seq)
 			}
 		} else {
 			l.rows = append(append(make([]*row, 0, len(rest)+len(l.rows)), rest...), l.rows...)
@@ -325,7 +325,7 @@ func (e *engine) retire(r *row) {
 		e.retired = append(e.retired, r.seq)
 		return
 	}
-	delete(e.known, r.seq)
+	e.unknow(r.seq)
 }
 
 func (e *engine) rejectionWritten(r rejection) {

@@ -15,7 +15,7 @@ import (
 const (
 	// maxHanded and maxHandedBytes bound what waits for the relay in a Handover. What
 	// would be more is left for the relay to find in the table.
-	maxHanded      = 4 * BatchSizeDefault
+	maxHanded      = CallsDefault * BatchSizeDefault
 	maxHandedBytes = MaxCallBytesDefault
 )
 
@@ -53,7 +53,6 @@ func (h *Handover) Hand(w *Written) (all bool) {
 			all = false
 			continue
 		}
-		r.born = time.Now()
 		h.rows, h.bytes = append(h.rows, r), h.bytes+r.bytes
 	}
 	h.mu.Unlock()
@@ -87,8 +86,8 @@ func (h *Handover) hold(held [Shards]bool) {
 // one transaction at a time.
 type Written struct {
 	rows []*row
-	// last is the version of the last entry of each aggregate.
-	last map[laneKey]int64
+	// last is the last entry with a version of each aggregate.
+	last map[laneKey]*row
 	// other: there are entries that only a scan finds.
 	other bool
 }
@@ -165,23 +164,23 @@ func (w *Written) read(rows pgx.Rows, entries []Entry, c columns) error {
 // follows one that has in the same transaction.
 func (w *Written) note(e Entry, c columns, n int, seq int64, created time.Time) {
 	key := laneKey{e.AggregateType, e.AggregateID}
-	version := e.Version
-	if version == 0 {
-		version = w.last[key]
-	}
-	if version == 0 {
-		w.other = true
-		return
-	}
 	r := &row{
 		seq: seq, created: created, shardNumber: int(c.shards[n]), id: uuidText(c.ids[n]), lane: key, topic: e.Topic,
-		version: version, follows: e.Version == 0,
+		version: e.Version, born: time.Now(),
 		record: topics.Record{Key: c.keys[n], Value: c.payloads[n], Headers: c.records[n].Headers},
 	}
 	r.bytes = len(c.payloads[n]) + len(c.headers[n]) + len(c.keys[n])
-	if w.last == nil {
-		w.last = make(map[laneKey]int64)
+	switch {
+	case e.Version == 0 && w.last[key] == nil:
+		w.other = true
+		return
+	case e.Version == 0:
+		r.leader = w.last[key]
+		r.version = r.leader.version
+	case w.last == nil:
+		w.last = map[laneKey]*row{key: r}
+	default:
+		w.last[key] = r
 	}
-	w.last[key] = version
 	w.rows = append(w.rows, r)
 }

@@ -16,6 +16,8 @@ type shard struct {
 	// edge is before all rows that the next scan has to find, but for those of
 	// transactions that the view knows to be open.
 	edge edge
+	// since is when it was gained.
+	since time.Time
 	// fresh until a sweep has told which of its aggregates wait.
 	fresh bool
 	// hungry when the last scan left open rows unread.
@@ -44,9 +46,10 @@ type row struct {
 	attempts    int
 	// version is that of the aggregate which the row's event led to; 0: unknown.
 	version int64
-	// follows: it has none of its own and comes after that version.
-	follows bool
-	bytes   int
+	// leader is the row that this one follows, if it has no version of its own: an
+	// earlier one of its transaction.
+	leader *row
+	bytes  int
 	// born is when it was written: the database's clock until it was read, ours
 	// since.
 	born time.Time
@@ -119,10 +122,10 @@ func (r *row) along(last, first *row) bool {
 	switch {
 	case r.attempts > 0 || r.damage != nil:
 		return false
-	case r.follows && r.version == last.version:
+	case r.leader != nil && (last == r.leader || last.leader == r.leader):
 		return true
 	}
-	return r.topic == first.topic && !last.follows &&
+	return r.topic == first.topic && last.leader == nil &&
 		first.record.Key != nil && r.record.Key != nil && bytes.Equal(r.record.Key, first.record.Key)
 }
 
