@@ -30,12 +30,3 @@ func newLimits(cfg configs.Config) (coordinator.Limits, error) {
 	}
 	return bounds, nil
 }
-
-// slotCaps are the most slots that are in use at once, by resource class.
-func slotCaps(cfg configs.Config) map[string]int {
-	slots := make(map[string]int, len(cfg.Coordinator.Classes))
-	for name, class := range cfg.Coordinator.Classes {
-		slots[name] = class.Slots
-	}
-	return slots
-}

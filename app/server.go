@@ -107,6 +107,10 @@ func newAPI(
 	if err != nil {
 		return nil, err
 	}
+	bounds, err := newLimits(cfg)
+	if err != nil {
+		return nil, err
+	}
 	return rest.New(rest.Deps{
 		Executions:  st,
 		Lists:       projections.NewReader(c.pool),
@@ -114,6 +118,7 @@ func newAPI(
 		Topics:      rest.NewBrokerTopics(c.admin, cfg.TopicNaming()),
 		DeadLetters: letters,
 		Outbox:      outbox.NewOperator(c.pool, signals),
+		Queue:       st,
 		Holds:       holds.New(c.pool, func() { signals.Wake(store.WakeAdmission) }, log),
 		Consumers:   consumers.NewOperator(consumers.OperatorConfig{Pool: c.pool, Signals: signals, Broker: consumerBroker{c.admin}}),
 		Streams:     streams,
@@ -122,7 +127,7 @@ func newAPI(
 		Logger:      log,
 		Faults:      middleware.Classifier{Infrastructure: []func(error) bool{isInfrastructure}},
 	}, rest.Config{
-		Version: build.Version(), MaxBodyBytes: int64(cfg.API.MaxBodyBytes), Concurrency: slotCaps(cfg),
+		Version: build.Version(), MaxBodyBytes: int64(cfg.API.MaxBodyBytes), Terms: bounds.Terms(),
 	})
 }
 
