@@ -47,11 +47,11 @@ var (
 
 func newRelay(
 	cfg configs.Config, pool *pgxpool.Pool, leases *lease.Manager, records *deadletter.Publisher,
-	signals *postgres.Signals, log *slog.Logger, reg prometheus.Registerer,
+	signals *postgres.Signals, handover *outbox.Handover, log *slog.Logger, reg prometheus.Registerer,
 ) (*outbox.Relay, error) {
 	return outbox.NewRelay(outbox.Deps{
 		Pool: pool, Leases: leases, Publisher: records, IsRejected: kafka.IsRejected, Naming: cfg.TopicNaming(),
-		Signals: signals, Metrics: reg, Log: log,
+		Signals: signals, Handover: handover, Metrics: reg, Log: log,
 	}, outbox.Config{BatchSize: cfg.Relay.BatchSize, PollCeiling: cfg.Relay.PollCeiling})
 }
 
