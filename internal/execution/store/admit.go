@@ -136,6 +136,9 @@ func (r *admissionRound) run(ctx context.Context) error {
 		if err := r.restore(ctx); err != nil {
 			return fmt.Errorf("read lanes: %w", err)
 		}
+		if err := r.recount(ctx); err != nil {
+			return err
+		}
 	}
 	if err := r.look(ctx); err != nil {
 		return err
