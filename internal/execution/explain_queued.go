@@ -44,7 +44,7 @@ func (s Situation) held() []Wait {
 		if h.Reason != "" {
 			message += " (" + strings.TrimRight(h.Reason, ".") + ")"
 		}
-		waits = append(waits, Wait{Code: WaitHold, Message: message, Release: h.Resume})
+		waits = append(waits, Wait{Code: WaitHold, Message: message, Release: "`" + h.Resume + "`"})
 	}
 	return waits
 }

@@ -335,7 +335,7 @@ func TestTheOtherReasonsReadLikeSentencesToo(t *testing.T) {
 	assert.Equal(t, "user ada holds 12 of the 16 slots of the resource class, and users who hold less go first", waits[1].Message)
 	assert.Equal(t, "about 21 executions go before it: older ones and ones of higher priority; those of its own user that came first; "+
 		"those of other users, who take turns with its own", waits[2].Message)
-	assert.Equal(t, "millrace queue resume --class gpu", situated(func(s *execution.Situation) {
+	assert.Equal(t, "`millrace queue resume --class gpu`", situated(func(s *execution.Situation) {
 		s.Holds = []execution.Hold{{What: "it", Since: noon, Resume: "millrace queue resume --class gpu"}}
 	}).Explain().Waits[0].Release)
 }
