@@ -51,7 +51,13 @@ func (c *cli) describe(w io.Writer, e client.Execution) error {
 	}
 	line("ID", e.ID)
 	line("State", state)
+	if e.State == client.Rejected && e.Result != nil {
+		line("Reason", e.Result.Reason)
+	}
 	line("Result", resultText(e.Result))
+	if wait, ok := retryAfter(e); ok && e.FinishedAt != nil {
+		line("Try again", c.timeText(new(e.FinishedAt.Add(wait))))
+	}
 	line("Runs", what(e))
 	line("Executor", e.Executor)
 	line("Attempt", attemptText(e))
