@@ -20,6 +20,7 @@ func newLimits(cfg configs.Config) (coordinator.Limits, error) {
 		Set:        set,
 		Classes:    make(map[string]coordinator.Class, len(c.Classes)),
 		Weights:    maps.Clone(c.Weights),
+		Overtake:   c.AgeingStep,
 		QueueDepth: coordinator.QueueDepth{User: c.QueueDepth.User, Total: c.QueueDepth.Total},
 	}
 	for name, class := range c.Classes {

@@ -24,6 +24,7 @@ import (
 	"github.com/millrace/millrace/internal/deadletter"
 	"github.com/millrace/millrace/internal/eventlog"
 	"github.com/millrace/millrace/internal/execution/store"
+	"github.com/millrace/millrace/internal/holds"
 	"github.com/millrace/millrace/internal/outbox"
 	"github.com/millrace/millrace/internal/parking"
 	"github.com/millrace/millrace/internal/postgres"
@@ -113,6 +114,7 @@ func newAPI(
 		Topics:      rest.NewBrokerTopics(c.admin, cfg.TopicNaming()),
 		DeadLetters: letters,
 		Outbox:      outbox.NewOperator(c.pool, signals),
+		Holds:       holds.New(c.pool, func() { signals.Wake(store.WakeAdmission) }, log),
 		Consumers:   consumers.NewOperator(consumers.OperatorConfig{Pool: c.pool, Signals: signals, Broker: consumerBroker{c.admin}}),
 		Streams:     streams,
 		Health:      h,

@@ -93,7 +93,7 @@ func TestStates(t *testing.T) {
 		states[typ.State] = append(states[typ.State], short)
 	}
 	assert.Equal(t, map[string][]string{
-		"":            {"task", "output", "cancel_requested", "lease_expired"},
+		"":            {"reprioritized", "task", "output", "cancel_requested", "lease_expired"},
 		"REQUESTED":   {"requested"},
 		"QUEUED":      {"queued", "requeued"},
 		"REJECTED":    {"rejected"},

@@ -25,7 +25,7 @@ type AdmitterConfig struct {
 	// ID names this coordinator in leases and events.
 	ID     string
 	Limits Limits
-	// BatchSize is how many executions one transaction admits at most. Default 256.
+	// BatchSize is how many executions one transaction admits at most. Default 512.
 	BatchSize int
 	// PollInterval is how often the queue is looked at when nothing woke the
 	// admitter. Default 250 ms.
@@ -37,7 +37,7 @@ type AdmitterConfig struct {
 
 func (c AdmitterConfig) withDefaults() AdmitterConfig {
 	if c.BatchSize == 0 {
-		c.BatchSize = 256
+		c.BatchSize = 512
 	}
 	if c.PollInterval == 0 {
 		c.PollInterval = 250 * time.Millisecond
@@ -138,12 +138,12 @@ func (a *Admitter) runClass(ctx context.Context, class string) {
 func (a *Admitter) admitWhileHeld(ctx context.Context, class string, held *lease.Held) {
 	wakes, stop := a.wakes.Subscribe(store.WakeAdmission)
 	defer stop()
-	ticker := time.NewTicker(a.cfg.PollInterval)
-	defer ticker.Stop()
 	fence := func(ctx context.Context, tx pgx.Tx) error { return held.Check(ctx, tx) }
+	memory := &store.Memory{}
 	for ctx.Err() == nil {
 		done, err := a.admission.Admit(ctx, store.Admission{
-			Class: class, Admitter: a.cfg.ID, Limit: a.cfg.Limits.Classes[class].Slots, Max: a.cfg.BatchSize, Fence: fence,
+			Class: class, Admitter: a.cfg.ID, Cap: a.cfg.Limits.Classes[class].cap(), Max: a.cfg.BatchSize,
+			Config: a.cfg.Limits.choice(), Fence: fence, Memory: memory,
 		})
 		switch {
 		case err != nil && ctx.Err() == nil:
@@ -155,10 +155,21 @@ func (a *Admitter) admitWhileHeld(ctx context.Context, class string, held *lease
 				continue
 			}
 		}
+		timer := time.NewTimer(a.wait(done))
 		select {
 		case <-ctx.Done():
 		case <-wakes:
-		case <-ticker.C:
+		case <-timer.C:
 		}
+		timer.Stop()
 	}
+}
+
+// wait returns how long to wait for a wake-up: no longer than until something may go
+// on by itself.
+func (a *Admitter) wait(done store.Admitted) time.Duration {
+	if done.Wait == 0 {
+		return a.cfg.PollInterval
+	}
+	return min(done.Wait, a.cfg.PollInterval)
 }

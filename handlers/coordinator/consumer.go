@@ -17,7 +17,7 @@ const ConsumerName = "coordinator"
 
 // Queue is what the consumer needs of the executions; *store.Store implements it.
 type Queue interface {
-	Queue(ctx context.Context, tx pgx.Tx, ids []string, validate store.Validator) error
+	Queue(ctx context.Context, tx pgx.Tx, ids []string, rules store.Rules) error
 	ResourceClasses(ctx context.Context, tx pgx.Tx) ([]store.ResourceClass, error)
 	Committed()
 }
@@ -44,7 +44,7 @@ func NewConsumer(queue Queue, limits Limits) pipeline.Consumer {
 			return err
 		}
 		pipeline.AfterCommit(tx, queue.Committed)
-		return queue.Queue(ctx, under, ids, classes.validate)
+		return queue.Queue(ctx, under, ids, limits.rules(classes))
 	}
 	return pipeline.Consumer{
 		Name:           ConsumerName,

@@ -71,7 +71,7 @@ func (i *inventory) judge(r topics.Request) (reason, message string) {
 		return "", ""
 	}
 	if over := exceeding(requirements(r), largest(class)); len(over) > 0 {
-		return rejectedExceedsCapacity, fmt.Sprintf(
+		return topics.RejectedExceedsCapacity, fmt.Sprintf(
 			"the execution needs %s, and no worker of the resource class %q has ever had more than %s", over.needed(), name, over.available())
 	}
 	return "", ""

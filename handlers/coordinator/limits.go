@@ -4,8 +4,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/millrace/millrace/internal/admission"
 	"github.com/millrace/millrace/internal/execution"
+	"github.com/millrace/millrace/internal/execution/store"
 	"github.com/millrace/millrace/internal/limits"
 	"github.com/millrace/millrace/topics"
 )
@@ -22,6 +25,26 @@ type Limits struct {
 	Weights map[string]float64
 	// QueueDepth bounds how many executions wait.
 	QueueDepth QueueDepth
+	// Overtake is how long an execution that fits into no gap lets others pass; see
+	// admission.Config.
+	Overtake time.Duration
+}
+
+// rules are what requests are judged by.
+func (l Limits) rules(classes *inventory) store.Rules {
+	return store.Rules{
+		Validate: classes.validate, Limits: l.Set, UserDepth: l.QueueDepth.User, TotalDepth: l.QueueDepth.Total,
+	}
+}
+
+// choice says how an admitter chooses.
+func (l Limits) choice() admission.Config {
+	return admission.Config{Limits: l.Set, Overtake: l.Overtake, Weight: func(tenant, user string) float64 {
+		if weight, ok := l.Weights[limits.UserKey(tenant, user)]; ok {
+			return weight
+		}
+		return 1
+	}}
 }
 
 // Class is the most of a resource class that may be in use at once, whatever its
@@ -33,12 +56,14 @@ type Class struct {
 	GPUs        int
 }
 
+// cap is what may be in use at once.
+func (c Class) cap() admission.Resources {
+	return admission.Resources{int64(c.Slots), c.CPUMillis, c.MemoryBytes, int64(c.GPUs)}
+}
+
 // QueueDepth is how many executions may be queued at once, of one user and in all.
 // Zero is any number.
 type QueueDepth struct{ User, Total int }
-
-// rejectedExceedsCapacity: it needs more than its resource class may give.
-const rejectedExceedsCapacity = "exceeds_capacity"
 
 // validate rejects what could never be admitted under the configured caps.
 func (l Limits) validate(e *execution.Execution) (reason, message string) {
@@ -47,7 +72,7 @@ func (l Limits) validate(e *execution.Execution) (reason, message string) {
 	if len(over) == 0 {
 		return "", ""
 	}
-	return rejectedExceedsCapacity, fmt.Sprintf("the execution needs %s, and the resource class %q may use %s at once (coordinator.classes.%s)",
+	return topics.RejectedExceedsCapacity, fmt.Sprintf("the execution needs %s, and the resource class %q may use %s at once (coordinator.classes.%s)",
 		over.needed(), class, over.available(), class)
 }
 

@@ -119,8 +119,8 @@ func TestDirection(t *testing.T) {
 	allowed := map[string][]string{
 		"topics":                 {"topics"},
 		"internal/delivery":      {"topics"},
-		"middleware":             {"topics", "internal/delivery"},
-		"pipeline":               {"topics", "internal/delivery", "middleware", "pipeline", "internal/crash"},
+		"middleware":             {"topics", "internal/delivery", "internal/secret"},
+		"pipeline":               {"topics", "internal/delivery", "middleware", "pipeline", "internal/crash", "internal/secret"},
 		"internal/execution":     {"topics", "internal/executor"},
 		"internal/executor/spec": {},
 		"internal/expr":          {},

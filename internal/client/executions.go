@@ -194,6 +194,18 @@ func (c *Client) Cancel(ctx context.Context, id, reason string) (Execution, erro
 	return e, err
 }
 
+// Reprioritize gives an execution that waits another priority. It returns the
+// execution as it then stands.
+func (c *Client) Reprioritize(ctx context.Context, id string, priority int, reason string) (Execution, error) {
+	body := struct {
+		Priority int    `json:"priority"`
+		Reason   string `json:"reason,omitempty"`
+	}{priority, reason}
+	var e Execution
+	err := c.do(ctx, call{method: http.MethodPatch, path: []string{"executions", id}, body: body}, &e)
+	return e, err
+}
+
 // Topics returns the topics of the pipeline.
 func (c *Client) Topics(ctx context.Context) ([]Topic, error) {
 	var answer struct {

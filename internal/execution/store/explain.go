@@ -23,9 +23,9 @@ const situationSQL = `
 		  AND k.concurrency_seq < e.concurrency_seq AND k.state IN ('REQUESTED', 'QUEUED', 'SCHEDULED', 'RUNNING')
 		ORDER BY k.concurrency_seq LIMIT $2),
 	ahead AS (
-		SELECT q.id, q.state, q.slots, q.rank FROM executions q, e
-		WHERE e.state = 'QUEUED' AND q.state = 'QUEUED' AND q.resource_class = e.resource_class
-		  AND NOT q.gated AND (q.rank, q.id) < (e.rank, e.id) AND q.ready_at <= clock_timestamp()
+		SELECT q.id, q.state, q.slots, q.rank FROM e, admission_lanes l, executions q
+		WHERE e.state = 'QUEUED' AND l.resource_class = e.resource_class AND q.lane = l.id AND q.state = 'QUEUED'
+		  AND q.waits = 0 AND (q.rank, q.id) < (e.rank, e.id)
 		  AND (q.concurrency_key IS NULL OR NOT EXISTS (
 			SELECT FROM executions head
 			WHERE head.tenant = q.tenant AND head.concurrency_key = q.concurrency_key

@@ -32,6 +32,7 @@ type Executions interface {
 	Situation(ctx context.Context, id string) (execution.Situation, error)
 	Get(ctx context.Context, id string) (*execution.Execution, error)
 	Cancel(ctx context.Context, id, by, reason string) (*execution.Execution, error)
+	Reprioritize(ctx context.Context, id string, priority int, by, reason string) (*execution.Execution, error)
 	Output(ctx context.Context, id string, attempt int, stream executor.Stream) (store.Output, error)
 }
 
@@ -59,6 +60,7 @@ type Deps struct {
 	DeadLetters DeadLetters
 	Outbox      Outbox
 	Consumers   Consumers
+	Holds       Holds
 	Streams     *sse.Streams
 	Health      *health.Health
 	// Guard checks tokens.

@@ -137,6 +137,16 @@ func (m *memory) Cancel(_ context.Context, id, by, reason string) (*execution.Ex
 	return e, e.RequestCancel(time.Now(), by, reason)
 }
 
+func (m *memory) Reprioritize(_ context.Context, id string, priority int, by, reason string) (*execution.Execution, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e := m.executions[id]
+	if e == nil {
+		return nil, store.ErrNotFound
+	}
+	return e, e.Reprioritize(time.Now(), priority, by, reason, execution.DefaultPolicy())
+}
+
 func (m *memory) Output(_ context.Context, _ string, attempt int, stream executor.Stream) (store.Output, error) {
 	return store.Output{Attempt: max(attempt, 1), Final: true, Chunks: func(yield func(store.OutputChunk, error) bool) {
 		for _, c := range m.chunks {
@@ -302,7 +312,7 @@ func newBench(t testing.TB, change func(*Deps, *Config)) *bench {
 	b := &bench{t: t, store: newMemory(), logs: &bytes.Buffer{}}
 	logger := slog.New(slog.NewTextHandler(b.logs, nil))
 	deps := Deps{
-		Executions: b.store, History: noHistory{}, Topics: someTopics{}, DeadLetters: &letters{}, Outbox: &someOutbox{}, Consumers: &someConsumers{}, Health: health.New(), Logger: logger,
+		Executions: b.store, History: noHistory{}, Topics: someTopics{}, DeadLetters: &letters{}, Outbox: &someOutbox{}, Consumers: &someConsumers{}, Holds: &someHolds{}, Health: health.New(), Logger: logger,
 		Lists: lists(func(projections.Filter, projections.Page) (projections.ExecutionPage, error) {
 			return projections.ExecutionPage{}, nil
 		}),
@@ -374,6 +384,7 @@ func tokens() auth.Guard {
 		token("viewer", auth.Principal{Name: "vera", Scopes: []auth.Scope{auth.Read}}),
 		token("writer", auth.Principal{Name: "walt", Scopes: []auth.Scope{auth.Write}}),
 		token("admin", auth.Principal{Name: "ada", Scopes: []auth.Scope{auth.Admin}}),
+		token("acmeadmin", auth.Principal{Name: "abe", Tenant: "acme", Scopes: []auth.Scope{auth.Admin}}),
 		token("acme", auth.Principal{Name: "amy", Tenant: "acme", Scopes: []auth.Scope{auth.Read, auth.Write}}),
 	}}
 }
