@@ -61,6 +61,7 @@ type Deps struct {
 	Outbox      Outbox
 	Consumers   Consumers
 	Holds       Holds
+	Limits      Limits
 	Streams     *sse.Streams
 	Health      *health.Health
 	// Guard checks tokens.
