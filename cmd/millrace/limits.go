@@ -37,7 +37,7 @@ func (c *cli) limitsListCommand() *cobra.Command {
 		Aliases: []string{"ls"},
 		Short:   "List the limits that hold",
 		Long: `List the limits that hold, by name. KEYS is how many keys have spent tokens or running
-executions.`,
+executions, AGE since when a limit is as it is.`,
 		Example: `  millrace limits list
   millrace limits list -o wide`,
 		Args: args(cobra.NoArgs),
@@ -86,6 +86,7 @@ func (c *cli) limitListing(items []client.Limit) listing[client.Limit] {
 			{title: "KEYS", cell: keysText},
 			{title: "AGE", cell: func(l limit) string { return age(now, l.Since) }},
 			{title: "WHEN", wide: true, cell: func(l limit) string { return dash(l.When) }},
+			{title: "BEFORE", wide: true, cell: func(l limit) string { return dash(l.Previous) }},
 			{title: "DECLARED BY", wide: true, cell: func(l limit) string { return l.DeclaredBy }},
 		},
 	}
@@ -169,7 +170,7 @@ func (c *cli) printLimit(w io.Writer, l client.Limit, keys []client.LimitKey) er
 	for _, line := range [][2]string{
 		{"Name", l.Name}, {"Per", perText(l)}, {"When", l.When}, {"Rate", l.Rate}, {"Burst", amountText(l.Burst)},
 		{"Concurrency", amountText(l.Concurrency)}, {"Action", l.Action}, {"Since", c.timeText(&l.Since)},
-		{"Declared by", l.DeclaredBy}, {"Keys in use", keysText(l)},
+		{"Before", l.Previous}, {"Declared by", l.DeclaredBy}, {"Keys in use", keysText(l)},
 	} {
 		if value := oneLine(line[1]); value != "" && value != "-" {
 			_, _ = fmt.Fprintf(tabs, "%s:\t%s\n", line[0], value) // Flush reports errors

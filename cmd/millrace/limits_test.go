@@ -10,8 +10,8 @@ import (
 
 const (
 	teamLimit = `{"name":"team","per":"key","key":"labels.team","when":"priority < 5","rate":"5/m","burst":10,"concurrency":2,"action":"reject",
-		"since":"2026-03-01T11:00:00Z","declared_by":"coordinator-1","keys_in_use":10000}`
-	userLimit = `{"name":"user","per":"user","concurrency":1,"action":"queue","since":"2026-03-01T11:59:00Z","declared_by":"coordinator-1","keys_in_use":0}`
+		"since":"2026-03-01T11:00:00Z","previous":"per key (labels.team), rate 5/m burst 5, queue","declared_by":"coordinator-1","keys_in_use":10000}`
+	userLimit = `{"name":"user","per":"user","concurrency":1,"action":"queue","since":"2026-03-01T11:59:00Z","previous":"per user, concurrency 5","declared_by":"coordinator-1","keys_in_use":0}`
 	blueKey   = `{"key":"blue","tokens":0,"next_token_at":"2026-03-01T12:00:07Z","in_use":2,"updated_at":"2026-03-01T11:59:58Z"}`
 	redKey    = `{"key":"red","tokens":10,"in_use":1,"updated_at":"2026-03-01T11:58:00Z"}`
 )

@@ -20,6 +20,7 @@ type Limit struct {
 	Concurrency int       `json:"concurrency,omitempty"`
 	Action      string    `json:"action"`
 	Since       time.Time `json:"since"`
+	Previous    string    `json:"previous,omitempty"`
 	DeclaredBy  string    `json:"declared_by"`
 	KeysInUse   int       `json:"keys_in_use"`
 }

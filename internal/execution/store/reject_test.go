@@ -183,7 +183,7 @@ func TestARejectionSaysExactlyWhenToComeAgain(t *testing.T) {
 	result := e.get(out[0]).Result
 	require.NotNil(t, result)
 	assert.Equal(t, topics.RejectedRateLimited, result.Reason)
-	assert.Contains(t, result.Message, "the limit user lets no more through now (1 per 24h0m0s): try again in ")
+	assert.Contains(t, result.Message, `the limit "user" (1/d) lets no more through now: try again in `)
 	// The bucket will be full at tat, and has room for one when all but one interval of
 	// that has passed.
 	retry := time.Duration(result.RetryAfter)
@@ -279,17 +279,17 @@ func TestAllTokensOrNone(t *testing.T) {
 	e := newEntrance(t, rejects("user", limits.PerUser, 2), slower)
 	in, out := e.let(e.from("ann", 3)...)
 	assert.Len(t, in, 2)
-	assert.Contains(t, e.get(out[0]).Result.Message, "the limit user ")
+	assert.Contains(t, e.get(out[0]).Result.Message, `the limit "user" (1/d) `)
 	in, out = e.let(e.from("bob", 2)...)
 	assert.Len(t, in, 1, "what ann was refused has cost the tenant nothing")
-	assert.Contains(t, e.get(out[0]).Result.Message, "the limit tenant ")
+	assert.Contains(t, e.get(out[0]).Result.Message, `the limit "tenant" (1/2d) `)
 	bob := e.tat("user", "default/bob")
 	_, out = e.let(e.from("bob", 3)...)
 	assert.Len(t, out, 3)
 	assert.Equal(t, bob, e.tat("user", "default/bob"), "what the tenant is refused costs the user nothing")
 
 	_, out = e.let(e.from("ann", 1)...)
-	assert.Contains(t, e.get(out[0]).Result.Message, "the limit tenant ", "of two the one that takes longer")
+	assert.Contains(t, e.get(out[0]).Result.Message, `the limit "tenant" (1/2d) `, "of two the one that takes longer")
 	assert.Greater(t, time.Duration(e.get(out[0]).Result.RetryAfter), 24*time.Hour)
 }
 

@@ -45,7 +45,7 @@ func (s *Store) Get(ctx context.Context, name string) (Limit, error) {
 
 func (s *Store) read(ctx context.Context, condition string, args ...any) ([]Limit, error) {
 	rows, err := s.pool.Query(ctx, fmt.Sprintf(`
-		SELECT d.definition, d.since, d.declared_by,
+		SELECT d.definition, d.previous, d.since, d.declared_by,
 			(SELECT count(*) FROM (SELECT FROM limit_buckets b WHERE b.limit_name = d.name AND %s LIMIT %d) AS k)
 		FROM limit_definitions d WHERE %s`, inUse, KeysCounted, condition), args...)
 	if err != nil {
@@ -53,7 +53,7 @@ func (s *Store) read(ctx context.Context, condition string, args ...any) ([]Limi
 	}
 	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (Limit, error) {
 		var l Limit
-		err := row.Scan(&l.Definition, &l.Since, &l.By, &l.Keys)
+		err := row.Scan(&l.Definition, &l.Previous, &l.Since, &l.By, &l.Keys)
 		l.Since = l.Since.UTC()
 		return l, err
 	})

@@ -60,8 +60,10 @@ type Change struct {
 // Declared is a definition as a coordinator declared it.
 type Declared struct {
 	limits.Definition
-	Since time.Time
-	By    string
+	// Previous is what it was until Since; nil where it is new.
+	Previous *limits.Definition
+	Since    time.Time
+	By       string
 }
 
 // Declare makes the definitions those that hold and returns what changed, by name.
@@ -166,9 +168,9 @@ func write(ctx context.Context, tx pgx.Tx, c Change, by string) error {
 		return err
 	}
 	_, err := tx.Exec(ctx, `
-		INSERT INTO limit_definitions (name, definition, declared_by) VALUES ($1, $2, $3)
-		ON CONFLICT (name) DO UPDATE SET
-			definition = excluded.definition, since = excluded.since, declared_by = excluded.declared_by`, c.Name, c.Is, by)
+		INSERT INTO limit_definitions AS d (name, definition, declared_by) VALUES ($1, $2, $3)
+		ON CONFLICT (name) DO UPDATE SET definition = excluded.definition, previous = d.definition,
+			since = excluded.since, declared_by = excluded.declared_by`, c.Name, c.Is, by)
 	return err
 }
 

@@ -105,6 +105,13 @@ func TestChangesAreFoundOnce(t *testing.T) {
 	require.Len(t, found, 1)
 	assert.Equal(t, compiled(t, faster)[0], found[0].Definition)
 	assert.Equal(t, "c2", found[0].By, "who declared it as it is")
+	require.NotNil(t, found[0].Previous)
+	assert.Equal(t, compiled(t, user())[0], *found[0].Previous)
+
+	assert.Equal(t, []string{"team added 17"}, b.declare("c4", faster, team()))
+	again, err := b.Get(t.Context(), "team")
+	require.NoError(t, err)
+	assert.Nil(t, again.Previous, "what is new was nothing before")
 	assert.WithinDuration(t, time.Now(), found[0].Since, time.Hour)
 }
 

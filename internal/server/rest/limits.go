@@ -33,6 +33,7 @@ type Limit struct {
 	Concurrency int       `json:"concurrency,omitempty" doc:"How many executions with one key are scheduled or running at once; missing for any number"`
 	Action      string    `json:"action" doc:"What is done without a token: queue or reject" example:"queue"`
 	Since       time.Time `json:"since" doc:"Since when it is as it is"`
+	Previous    string    `json:"previous,omitempty" doc:"What it was until then, in words; missing where it is new" example:"per user, concurrency 5"`
 	DeclaredBy  string    `json:"declared_by" doc:"The coordinator that found it in its configuration"`
 	KeysInUse   int       `json:"keys_in_use" doc:"How many keys have spent tokens or running executions; 10000 stands for that many or more"`
 }
@@ -217,10 +218,14 @@ func (a *API) resetOne(w http.ResponseWriter, r *http.Request) (LimitKey, error)
 }
 
 func fromLimit(l limitstore.Limit) Limit {
-	return Limit{
+	out := Limit{
 		Name: l.Name, Per: l.Per, Key: l.Key, When: l.When, Rate: l.Rate.String(), Burst: l.Burst, Concurrency: l.Concurrency,
 		Action: string(l.Action), Since: l.Since.UTC(), DeclaredBy: l.By, KeysInUse: l.Keys,
 	}
+	if l.Previous != nil {
+		out.Previous = l.Previous.String()
+	}
+	return out
 }
 
 func fromLimitKey(k limitstore.KeyState, rated bool) LimitKey {

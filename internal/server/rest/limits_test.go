@@ -27,7 +27,10 @@ func (l *someLimits) all() []limitstore.Limit {
 			Name: "team", Per: limits.PerKey, Key: "labels.team", When: "priority < 5", Rate: limits.Rate{Tokens: 5, Per: time.Minute},
 			Burst: 10, Concurrency: 2, Action: limits.Reject,
 		}), Keys: 2},
-		{Declared: declared(limits.Definition{Name: "user", Per: limits.PerUser, Concurrency: 1, Action: limits.Queue})},
+		{Declared: limitstore.Declared{
+			Definition: limits.Definition{Name: "user", Per: limits.PerUser, Concurrency: 1, Action: limits.Queue},
+			Previous:   &limits.Definition{Name: "user", Per: limits.PerUser, Concurrency: 5, Action: limits.Queue}, Since: since, By: "c1",
+		}},
 	}
 }
 
@@ -80,7 +83,7 @@ func TestLimitsAreListedPageByPage(t *testing.T) {
 	b := newBench(t, func(d *Deps, _ *Config) { d.Limits = l })
 	const team = `{"name":"team","per":"key","key":"labels.team","when":"priority < 5","rate":"5/m","burst":10,"concurrency":2,"action":"reject",
 		"since":"2026-01-02T03:04:05Z","declared_by":"c1","keys_in_use":2}`
-	const user = `{"name":"user","per":"user","concurrency":1,"action":"queue","since":"2026-01-02T03:04:05Z","declared_by":"c1","keys_in_use":0}`
+	const user = `{"name":"user","per":"user","concurrency":1,"action":"queue","since":"2026-01-02T03:04:05Z","previous":"per user, concurrency 5","declared_by":"c1","keys_in_use":0}`
 	assert.JSONEq(t, `{"limits":[`+team+`,`+user+`]}`, b.do("GET", "/v1/limits", "").Body.String())
 	assert.JSONEq(t, team, b.do("GET", "/v1/limits/team", "").Body.String())
 
