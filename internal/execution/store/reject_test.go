@@ -183,7 +183,7 @@ func TestARejectionSaysExactlyWhenToComeAgain(t *testing.T) {
 	result := e.get(out[0]).Result
 	require.NotNil(t, result)
 	assert.Equal(t, topics.RejectedRateLimited, result.Reason)
-	assert.Contains(t, result.Message, `the limit "user" (1/d) lets no more through now: try again in `)
+	assert.Equal(t, `the limit "user" (1/d) lets no more through now`, result.Message)
 	// The bucket will be full at tat, and has room for one when all but one interval of
 	// that has passed.
 	retry := time.Duration(result.RetryAfter)
