@@ -47,12 +47,3 @@ func newDeclarer(
 ) *coordinator.Declarer {
 	return coordinator.NewDeclarer(coordinator.DeclarerConfig{ID: cfg.Worker.ID, Limits: bounds}, known, st, log, reg)
 }
-
-// slotCaps are the most slots that are in use at once, by resource class.
-func slotCaps(cfg configs.Config) map[string]int {
-	slots := make(map[string]int, len(cfg.Coordinator.Classes))
-	for name, class := range cfg.Coordinator.Classes {
-		slots[name] = class.Slots
-	}
-	return slots
-}

@@ -38,7 +38,7 @@ import (
 var (
 	relayModule       = fx.Module("relay", fx.Provide(newRelay))
 	maintenanceModule = fx.Module("maintenance",
-		fx.Provide(newSweeper, deadletter.NewGauge, parking.NewGauge, newKeeper, newLetterKeeper, newAlerts),
+		fx.Provide(newSweeper, newCensus, deadletter.NewGauge, parking.NewGauge, newKeeper, newLetterKeeper, newAlerts),
 		asConsumer(newRecorderConsumer), asConsumer(letterfiler.New))
 	coordinatorModule = fx.Module("coordinator", fx.Provide(newLimits, newDeclarer, newAdmitter), asConsumer(newCoordinatorConsumer))
 	workerModule      = fx.Module("worker", fx.Provide(newExecutors, newWorker), asConsumer((*worker.Worker).Consumer))
@@ -61,11 +61,16 @@ func newSweeper(st *store.Store, log *slog.Logger, reg prometheus.Registerer) *c
 	return coordinator.NewSweeper(st, 0, log, reg)
 }
 
+func newCensus(st *store.Store, log *slog.Logger, reg prometheus.Registerer) *coordinator.Census {
+	return coordinator.NewCensus(st, log, reg)
+}
+
 func runMaintenance(
-	l *loops, s *coordinator.Sweeper, g *deadletter.Gauge, w *alerts.Watcher, k *retention.Keeper,
+	l *loops, s *coordinator.Sweeper, census *coordinator.Census, g *deadletter.Gauge, w *alerts.Watcher, k *retention.Keeper,
 	letters *deadletter.Keeper, leases *lease.Manager, parked *parking.Gauge,
 ) {
 	l.run("sweeper", s.Run)
+	l.run("census", census.Run)
 	l.run("dead letter gauge", g.Run)
 	l.run("parking gauge", parked.Run)
 	l.run("dead letter keeper", letters.Run)
@@ -102,7 +107,7 @@ func newKeeper(cfg configs.Config, pool *pgxpool.Pool, log *slog.Logger, reg pro
 	}, log, reg)
 }
 
-func newRecorderConsumer() pipeline.Consumer { return recorder.New() }
+func newRecorderConsumer(reg prometheus.Registerer) pipeline.Consumer { return recorder.New(reg) }
 
 func newExecutionsView() pipeline.Consumer { return projections.Executions() }
 

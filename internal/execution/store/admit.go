@@ -65,6 +65,8 @@ type Admitted struct {
 	Free int
 	// More says that another round may admit more at once.
 	More bool
+	// Crowded says that something was left that only waits for room.
+	Crowded bool
 	// Wait is how long it takes until something that waits may go on by itself; zero
 	// when that takes somebody's doing.
 	Wait time.Duration
@@ -133,6 +135,9 @@ func (r *admissionRound) run(ctx context.Context) error {
 	if r.memory.queue == nil {
 		if err := r.restore(ctx); err != nil {
 			return fmt.Errorf("read lanes: %w", err)
+		}
+		if err := r.recount(ctx); err != nil {
+			return err
 		}
 	}
 	if err := r.look(ctx); err != nil {
@@ -439,6 +444,7 @@ func (r *admissionRound) finish() {
 	r.out = Admitted{
 		Executions: len(r.change.executions),
 		Free:       int(max(free, 0)),
+		Crowded:    q.Crowded(),
 		More:       r.feedLeft || free > 0 && (len(r.picks) >= r.Max || r.missed > 0),
 	}
 	if next := earlier(q.NextAt(), r.memory.earlyAt); !next.IsZero() {

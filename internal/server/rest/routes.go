@@ -55,6 +55,8 @@ func (a *API) routes() []route {
 		{method: get, path: "/v1/executions/{id}/events", scope: auth.Read, stream: true, op: a.historyDoc(), handler: a.events},
 		{method: get, path: "/v1/executions/{id}/output", scope: auth.Read, stream: true, op: a.outputDoc(), handler: a.output},
 		{method: get, path: "/v1/events", scope: auth.Read, stream: true, op: a.liveDoc(), handler: a.liveEvents},
+		{method: get, path: "/v1/queue", scope: auth.Read, op: queueDoc(), typed: typed(a, a.queue)},
+		{method: get, path: "/v1/workers", scope: auth.Read, op: workersDoc(), typed: typed(a, a.workers)},
 		{method: get, path: "/v1/queue/holds", scope: auth.Read, op: listHoldsDoc(), typed: typed(a, a.listHolds)},
 		{method: post, path: "/v1/queue/holds", scope: auth.Admin, op: a.holdDoc(), handler: a.hold},
 		{method: http.MethodDelete, path: "/v1/queue/holds", scope: auth.Admin, op: a.resumeDoc(), handler: a.resume},
