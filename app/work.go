@@ -40,7 +40,7 @@ var (
 	maintenanceModule = fx.Module("maintenance",
 		fx.Provide(newSweeper, newCensus, deadletter.NewGauge, parking.NewGauge, newKeeper, newLetterKeeper, newAlerts),
 		asConsumer(newRecorderConsumer), asConsumer(letterfiler.New))
-	coordinatorModule = fx.Module("coordinator", fx.Provide(newLimits, newAdmitter), asConsumer(newCoordinatorConsumer))
+	coordinatorModule = fx.Module("coordinator", fx.Provide(newLimits, newDeclarer, newAdmitter), asConsumer(newCoordinatorConsumer))
 	workerModule      = fx.Module("worker", fx.Provide(newExecutors, newWorker), asConsumer((*worker.Worker).Consumer))
 	projectionsModule = fx.Module("projections", asConsumer(newExecutionsView))
 )
@@ -124,7 +124,10 @@ func newAdmitter(
 	}, st, leases, signals, log, reg)
 }
 
-func runCoordinator(l *loops, a *coordinator.Admitter) { l.run("admitter", a.Run) }
+func runCoordinator(l *loops, a *coordinator.Admitter, d *coordinator.Declarer) {
+	l.run("limits", d.Run)
+	l.run("admitter", a.Run)
+}
 
 // newExecutors makes the executors that this worker offers. Functions that the
 // program added win over the built-in ones.
