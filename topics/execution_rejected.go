@@ -9,7 +9,7 @@ type ExecutionRejected struct {
 	ExecutionID string `json:"execution_id" schema:"minLength=1,maxLength=255"`
 	// Reason is a stable code in snake_case. Readers accept reasons that they do not
 	// know.
-	Reason string `json:"reason" schema:"code,known=exceeds_capacity|rate_limited|queue_full"`
+	Reason string `json:"reason" schema:"code,known=exceeds_capacity|rate_limited|queue_full|unknown_resource_class|limit_key_invalid"`
 	// Message says it in words, for people.
 	Message string `json:"message,omitempty"`
 	// RetryAfter is how long to wait before asking again; zero when asking again

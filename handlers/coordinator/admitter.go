@@ -17,6 +17,7 @@ import (
 // implements it.
 type Admission interface {
 	Admit(ctx context.Context, a store.Admission) (store.Admitted, error)
+	RecordRate(ctx context.Context, class string, perSecond float64) error
 	Classes(ctx context.Context) ([]string, error)
 }
 
@@ -126,7 +127,7 @@ func unlessAny(wakes <-chan struct{}, classes int) <-chan struct{} {
 
 // runClass is the active admitter of one class whenever its lease can be had.
 func (a *Admitter) runClass(ctx context.Context, class string) {
-	err := a.leases.Run(ctx, "admitter:"+class, func(ctx context.Context, held *lease.Held) error {
+	err := a.leases.Run(ctx, store.AdmitterLease(class), func(ctx context.Context, held *lease.Held) error {
 		a.log.InfoContext(ctx, "admitter is active", "resource_class", class, "token", held.Token())
 		a.recordRoute(ctx, class)
 		a.admitWhileHeld(ctx, class, held)
@@ -142,6 +143,7 @@ func (a *Admitter) admitWhileHeld(ctx context.Context, class string, held *lease
 	defer stop()
 	fence := func(ctx context.Context, tx pgx.Tx) error { return held.Check(ctx, tx) }
 	memory := &store.Memory{}
+	var pace pace
 	for ctx.Err() == nil {
 		done, err := a.admission.Admit(ctx, store.Admission{
 			Class: class, Topic: a.topic(class), Admitter: a.cfg.ID, Cap: a.cfg.Limits.Classes[class].cap(), Max: a.cfg.BatchSize,
@@ -153,6 +155,7 @@ func (a *Admitter) admitWhileHeld(ctx context.Context, class string, held *lease
 		case err == nil:
 			a.admitted.WithLabelValues(class).Add(float64(done.Executions))
 			a.free.WithLabelValues(class).Set(float64(done.Free))
+			a.keepPace(ctx, class, &pace, done)
 			if done.More {
 				continue
 			}
@@ -164,6 +167,18 @@ func (a *Admitter) admitWhileHeld(ctx context.Context, class string, held *lease
 		case <-timer.C:
 		}
 		timer.Stop()
+	}
+}
+
+// keepPace remembers how fast the class is admitted, from which people are told how
+// long they will wait.
+func (a *Admitter) keepPace(ctx context.Context, class string, p *pace, done store.Admitted) {
+	rate, fresh := p.round(time.Now(), done.Executions, done.Crowded)
+	if !fresh {
+		return
+	}
+	if err := a.admission.RecordRate(ctx, class, rate); err != nil && ctx.Err() == nil {
+		a.log.WarnContext(ctx, "rate of admission was not recorded", "resource_class", class, "error", err)
 	}
 }
 

@@ -47,6 +47,15 @@ func (l Limits) choice() admission.Config {
 	}}
 }
 
+// Terms are what the bounds come to for whoever explains what the admitters do.
+func (l Limits) Terms() store.Terms {
+	terms := store.Terms{Config: l.choice(), Caps: make(map[string]admission.Resources, len(l.Classes))}
+	for name, class := range l.Classes {
+		terms.Caps[name] = class.cap()
+	}
+	return terms
+}
+
 // Class is the most of a resource class that may be in use at once, whatever its
 // workers have. Zero is no cap.
 type Class struct {

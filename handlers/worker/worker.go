@@ -61,6 +61,8 @@ type Worker struct {
 	stopping bool
 	free     int
 	attempts map[store.Ref]*attempt
+	// found: the last look for waiting work found some. For the loop that looks.
+	found bool
 	// running counts claims under way and attempts.
 	running sync.WaitGroup
 }
@@ -88,9 +90,9 @@ func New(
 		w.executors[x.Name()] = x
 	}
 	w.final, w.giveUp = context.WithCancel(context.Background())
-	w.claims = newBatcher(64, w.claimRefs)
+	w.claims = newBatcher(256, w.claimRefs).linger(w.isFull)
 	w.offers = newBatcher(256, w.offerRefs)
-	w.finishes = newBatcher(256, st.Finish)
+	w.finishes = newBatcher(256, st.Finish).linger(w.isLast)
 	return w, nil
 }
 
@@ -104,7 +106,7 @@ func (w *Worker) WatchOffers(offered <-chan struct{}) { w.offered = offered }
 func (w *Worker) Consumers() []pipeline.Consumer {
 	list := make([]pipeline.Consumer, len(w.cfg.Topics))
 	for i, topic := range w.cfg.Topics {
-		list[i] = pipeline.Consumer{Name: ConsumerOf(topic), Topic: topic, Handle: pipeline.On(w.take)}
+		list[i] = pipeline.Consumer{Name: ConsumerOf(topic), Topic: topic, Handle: pipeline.OnBatch(w.takeAll)}
 	}
 	return list
 }
@@ -287,7 +289,9 @@ func (w *Worker) poll(ctx, loops context.Context) {
 		case <-ctx.Done():
 			return
 		case <-w.freed:
+			w.rest(ctx)
 		case <-w.offered:
+			w.rest(ctx)
 		case <-ticker.C:
 		}
 		if err := w.claimWaiting(loops); err != nil && ctx.Err() == nil {
@@ -318,6 +322,7 @@ func (w *Worker) claimWaiting(ctx context.Context) error {
 	w.free += room
 	w.metrics.busy.Set(float64(w.cfg.Slots - w.free))
 	w.mu.Unlock()
+	w.found = len(claimed) > 0
 	for _, e := range claimed {
 		w.start(e, sent)
 	}

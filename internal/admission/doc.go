@@ -18,9 +18,10 @@
 //
 //   - a higher band goes first, and after four steps everything is in the highest:
 //     nothing waits behind a stream of more urgent executions for longer;
-//   - within a band the user goes first who holds the least of the class by weight:
-//     the largest share of any one resource (dominant share). Between users who hold
-//     the same, the one who was let through least, by weight, goes first;
+//   - within a band users go first who hold less of the class than is due to them by
+//     weight, among all who want some. What one holds is the largest share of any one
+//     resource (dominant share). Among these the one goes first who was let through
+//     least, by weight; among the others the one who holds the least;
 //   - a user's own executions go by rank.
 //
 // An execution that fits into no gap lets others pass for a limited time

@@ -126,28 +126,44 @@ func (q *Queue) alarm(k *key) {
 	q.alarms.put(k)
 }
 
-// wakeSleepers wakes as many lanes as the key would let through, those that come
+// spareLanes is how many more lanes are woken than a key would let through: each
+// choice changes the order among them.
+const spareLanes = 16
+
+// wakeSleepers wakes about as many lanes as the key would let through, those that come
 // first: all others would only have to be put to sleep again.
 func (q *Queue) wakeSleepers(k *key) {
 	q.alarms.remove(k)
+	k.opensAt = time.Time{}
 	n := k.open(q.now, len(k.sleepers))
-	woken := make([]*lane, 0, len(k.sleepers))
+	if n > 0 {
+		n += spareLanes
+	}
+	waiting := make([]*lane, 0, len(k.sleepers))
 	for l := range k.sleepers {
-		woken = append(woken, l)
+		if !l.owner.held {
+			waiting = append(waiting, l)
+		}
 	}
-	if n < len(woken) {
-		slices.SortFunc(woken, q.compare)
-		woken = woken[:n]
+	if n < len(waiting) {
+		slices.SortFunc(waiting, q.compare)
 	}
-	for _, l := range woken {
+	woken := 0
+	for _, l := range waiting {
+		if woken == n {
+			break
+		}
 		delete(k.sleepers, l)
 		l.blocker = nil
-		q.settle(l)
+		// It may go on sleeping, at another key.
+		if q.settle(l); l.band != away {
+			woken++
+		}
 	}
 	if until, blocked := k.blocks(q.now); blocked {
 		k.opensAt = until
-	} else {
-		// What was woken has not taken its tokens yet: ask again in the next round.
+	} else if woken > 0 {
+		// What was woken has not spent anything yet: ask again in the next round.
 		k.opensAt = q.now
 	}
 	q.alarm(k)

@@ -83,6 +83,10 @@ type lane struct {
 	cursor   Place
 	complete bool
 	window   int
+	// doubtful is set while some of the items may have left the lane unseen, or moved.
+	doubtful bool
+	// taken is the place of the item that was last taken from the head.
+	taken Place
 
 	queued, running int64
 	used            Resources
@@ -118,13 +122,40 @@ func (l *lane) arrived(rank time.Time) {
 	// Behind this point it has to be read again. An id is never empty, so the place
 	// is before all of that rank.
 	l.cursor = Place{Rank: rank}
-	cut, _ := slices.BinarySearchFunc(l.items, l.cursor, func(i Item, p Place) int {
-		if i.before(p) {
+	l.items = l.items[:l.index(l.cursor)]
+}
+
+// take takes the first item.
+func (l *lane) take() {
+	l.taken = l.items[0].Place
+	l.items = l.items[1:]
+}
+
+// reread has the items read again, from the first on. What was taken in this round is
+// not to be met once more: the tables do not know of that yet.
+func (l *lane) reread() {
+	l.doubtful = false
+	first := l.items[0].Place
+	l.arrived(first.Rank)
+	if l.taken.before(first) && l.cursor.before(l.taken) {
+		l.cursor = l.taken
+	}
+}
+
+// index returns where among the items a place is.
+func (l *lane) index(p Place) int {
+	i, _ := slices.BinarySearchFunc(l.items, p, func(item Item, p Place) int {
+		if item.before(p) {
 			return -1
 		}
 		return 1
 	})
-	l.items = l.items[:cut]
+	return i
+}
+
+// putBack puts back an item that was taken from the head.
+func (l *lane) putBack(item Item) {
+	l.items = slices.Insert(l.items, l.index(item.Place), item)
 }
 
 // starved reports whether the lane should be read on.
@@ -138,18 +169,26 @@ type owner struct {
 	// share is the largest share of any one resource of the class that is in use, by
 	// weight.
 	share float64
+	// over says that this is as much as is due, if all who want some get theirs.
+	over bool
 	// virtual grows with what is let through, by weight.
 	virtual float64
 	held    bool
+	// counted is true while the weight is part of Queue.weight.
+	counted bool
 	lanes   map[*lane]struct{}
 	// ready has the lanes that may be chosen from, by band.
 	ready [bands]*ordered[*lane]
 }
 
-// first is the order of users within a band.
+// first is the order of users within a band: those who do not hold what is due to
+// them come first, in the order of what they were let through with. Among the others
+// the one who holds the least comes first.
 func (o *owner) first(other *owner) bool {
 	switch {
-	case o.share != other.share:
+	case o.over != other.over:
+		return other.over
+	case o.over && o.share != other.share:
 		return o.share < other.share
 	case o.virtual != other.virtual:
 		return o.virtual < other.virtual

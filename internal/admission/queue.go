@@ -31,7 +31,13 @@ type Queue struct {
 	total    Resources
 	used     Resources
 	held     func(tenant, user string) bool
-	clock    float64 // the virtual time of the user who was let through last
+	// clock is the virtual time of the user who was let through last.
+	clock float64
+	// weight is that of all users who wait or hold something, and weighed what it was
+	// when it was last decided who holds what is due.
+	weight, weighed float64
+	// holders are the users who hold something.
+	holders map[*owner]struct{}
 
 	lanes  map[LaneID]*lane
 	owners map[[2]string]*owner
@@ -56,7 +62,7 @@ func NewQueue(cfg Config) *Queue {
 		cfg.Weight = func(string, string) float64 { return 1 }
 	}
 	q := &Queue{
-		cfg: cfg, held: func(string, string) bool { return false }, lanes: map[LaneID]*lane{}, owners: map[[2]string]*owner{},
+		cfg: cfg, holders: map[*owner]struct{}{}, held: func(string, string) bool { return false }, lanes: map[LaneID]*lane{}, owners: map[[2]string]*owner{},
 		keys: map[limits.Key]*key{}, starved: map[*lane]struct{}{},
 	}
 	for b := range q.bands {
@@ -138,6 +144,8 @@ func (q *Queue) Fold(d Delta) {
 	if !d.Rank.IsZero() {
 		l.arrived(d.Rank)
 	}
+	// A sum does not say whether something has left as well as come.
+	l.doubtful = len(l.items) > 0 && (l.doubtful || d.Queued != 0 || !d.Rank.IsZero())
 	q.settle(l)
 }
 
@@ -173,11 +181,55 @@ func (q *Queue) use(o *owner, more Resources) {
 			o.share = max(o.share, float64(amount)/float64(q.total[k])/o.weight)
 		}
 	}
+	if o.used == (Resources{}) {
+		delete(q.holders, o)
+	} else {
+		q.holders[o] = struct{}{}
+	}
+	q.judge(o)
 	q.moved(o)
+}
+
+// judge finds out whether a user holds what is due: the part of the class that their
+// weight is of that of all.
+func (q *Queue) judge(o *owner) {
+	const slack = 1e-9 // sums of weights are not exact
+	o.over = o.share > 0 && o.share*q.weighed >= 1-slack
+}
+
+// weigh brings up to date who holds what is due, after users have come or gone. That
+// is done once in a round.
+func (q *Queue) weigh() {
+	if q.round.weighed {
+		return
+	}
+	q.round.weighed = true
+	if q.weighed == q.weight {
+		return
+	}
+	q.weighed = q.weight
+	for o := range q.holders {
+		before := o.over
+		if q.judge(o); o.over != before {
+			q.moved(o)
+		}
+	}
 }
 
 // moved puts a user where they belong in each band.
 func (q *Queue) moved(o *owner) {
+	waits := false
+	for _, ready := range o.ready {
+		waits = waits || ready.Len() > 0 && !o.held
+	}
+	if counted := waits || o.used != (Resources{}); counted != o.counted {
+		o.counted = counted
+		if counted {
+			q.weight += o.weight
+		} else {
+			q.weight -= o.weight
+		}
+	}
 	for b, ready := range o.ready {
 		if ready.Len() == 0 || o.held {
 			q.bands[b].remove(o)
@@ -259,9 +311,17 @@ func (q *Queue) SetCapacity(c Capacity) bool {
 func (q *Queue) SetHolds(held func(tenant, user string) bool) {
 	q.held = held
 	for _, o := range q.owners {
-		if h := held(o.tenant, o.user); h != o.held {
-			o.held = h
-			q.moved(o)
+		h := held(o.tenant, o.user)
+		if h == o.held {
+			continue
+		}
+		o.held = h
+		q.moved(o)
+		for l := range o.lanes {
+			if l.blocker != nil {
+				// It was not woken while it was held.
+				q.settle(l)
+			}
 		}
 	}
 }

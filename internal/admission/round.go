@@ -27,6 +27,8 @@ type round struct {
 	passed bool
 	// reserved is true once one that does not fit and passes nobody any more was met.
 	reserved bool
+	// weighed is true once weigh was called.
+	weighed  bool
 	aside    []*lane
 	muted    []*key
 	released map[limits.Key]int64
@@ -87,6 +89,7 @@ func (q *Queue) Reads(limit int) []Read {
 	if !q.Free().Holds(Resources{Slots: 1}) {
 		return nil
 	}
+	q.weigh()
 	var reads []Read
 	add := func(l *lane) {
 		reads = append(reads, Read{Lane: l.ID, After: l.cursor, Limit: l.window})
@@ -151,6 +154,7 @@ const (
 
 // Next chooses the next execution. What it chose counts as let through, until Undo.
 func (q *Queue) Next() (Pick, Choice) {
+	q.weigh()
 	for !q.round.reserved && len(q.round.aside) < asideMax {
 		free := q.Free()
 		l := q.best()
@@ -167,7 +171,7 @@ func (q *Queue) Next() (Pick, Choice) {
 		}
 		item := l.items[0]
 		if !q.capacity.Servable(l.Executor, item.Need) {
-			l.items = l.items[1:]
+			l.take()
 			q.settle(l)
 			return Pick{Item: item, Lane: l.ID}, Oversize
 		}
@@ -181,14 +185,26 @@ func (q *Queue) Next() (Pick, Choice) {
 }
 
 // passOver leaves out a lane whose head does not fit, or ends the round when it has
-// let others pass for long enough.
+// let others pass for long enough. What only seems to wait must keep nothing from
+// the others, so a head that may have left is looked at again first.
 func (q *Queue) passOver(l *lane, item Item) {
+	if l.doubtful {
+		l.reread()
+		q.settle(l)
+		return
+	}
 	if q.now.Sub(item.Ready) >= q.cfg.Overtake {
 		q.round.reserved = true
 		return
 	}
 	q.round.passed = true
 	q.setAside(l)
+	for _, name := range l.Keys {
+		// What it does not take is there for others.
+		if k := q.keys[name]; len(k.sleepers) > 0 {
+			q.wakeSleepers(k)
+		}
+	}
 }
 
 // setAside takes a lane out of the round.
@@ -210,7 +226,7 @@ func (q *Queue) choose(l *lane, item Item) Pick {
 	for _, name := range l.Keys {
 		q.keys[name].take(q.now)
 	}
-	l.items = l.items[1:]
+	l.take()
 	q.clock = max(q.clock, l.owner.virtual)
 	q.apply(l, p, 1)
 	q.settle(l)
@@ -279,7 +295,7 @@ func (q *Queue) Undo(p Pick, why Missed) {
 		q.settle(l)
 		return
 	}
-	l.items = append([]Item{p.Item}, l.items...)
+	l.putBack(p.Item)
 	if !l.aside {
 		q.setAside(l)
 	}
@@ -289,7 +305,7 @@ func (q *Queue) Undo(p Pick, why Missed) {
 // queue, since somebody is changing it at this moment.
 func (q *Queue) Return(p Pick) {
 	l := q.lanes[p.Lane]
-	l.items = append([]Item{p.Item}, l.items...)
+	l.putBack(p.Item)
 	q.settle(l)
 	q.setAside(l)
 }

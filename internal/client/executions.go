@@ -224,8 +224,15 @@ type Explanation struct {
 	Summary string `json:"summary"`
 	// Waits are the reasons why it does not go on, the decisive one first.
 	Waits []Wait `json:"waits"`
-	// Ahead is how many executions are to be admitted first.
-	Ahead int `json:"ahead,omitempty"`
+	// Ahead is about how many executions are to be admitted first, and Position the
+	// place that follows from it, counted from 1; 0 while something of its own is in
+	// its way.
+	Ahead    int `json:"ahead,omitempty"`
+	Position int `json:"position,omitempty"`
+	// StartsAt is about when it will be admitted, where that can be told, and Outlook
+	// the same in words.
+	StartsAt *time.Time `json:"starts_at,omitempty"`
+	Outlook  string     `json:"outlook,omitempty"`
 }
 
 // Wait is one reason why an execution waits.

@@ -61,3 +61,111 @@ func (c *Client) Holds(ctx context.Context) ([]Hold, error) {
 	err := c.do(ctx, call{method: http.MethodGet, path: []string{"queue", "holds"}}, &answer)
 	return answer.Holds, err
 }
+
+// Resources are amounts of what executions take.
+type Resources struct {
+	Slots       int   `json:"slots"`
+	CPUMillis   int64 `json:"cpu_millis,omitempty"`
+	MemoryBytes int64 `json:"memory_bytes,omitempty"`
+	GPUs        int   `json:"gpus,omitempty"`
+}
+
+// Capacity is what there is and what of it is in use. Amounts that nobody counts are 0.
+type Capacity struct {
+	Total Resources `json:"total"`
+	Used  Resources `json:"used"`
+	Free  Resources `json:"free"`
+}
+
+// QueuePriority is how many executions of one priority wait; 10000 stands for that
+// many or more.
+type QueuePriority struct {
+	Priority int `json:"priority"`
+	Queued   int `json:"queued"`
+}
+
+// QueueClass is how the queue of one resource class stands.
+type QueueClass struct {
+	ResourceClass string `json:"resource_class"`
+	Queued        int64  `json:"queued"`
+	// QueuedHeld are those of them that are on hold, be it everything, the class or
+	// their user.
+	QueuedHeld       int64           `json:"queued_held,omitempty"`
+	QueuedByPriority []QueuePriority `json:"queued_by_priority"`
+	// Scheduled are admitted and not taken by a worker yet.
+	Scheduled     int64      `json:"scheduled"`
+	Running       int64      `json:"running"`
+	Capacity      Capacity   `json:"capacity"`
+	Workers       int        `json:"workers"`
+	OldestReadyAt *time.Time `json:"oldest_ready_at,omitempty"`
+	// Held says that everything or the class is on hold.
+	Held bool `json:"held,omitempty"`
+}
+
+// QueueUser is what one user has in one resource class.
+type QueueUser struct {
+	ResourceClass string    `json:"resource_class"`
+	Tenant        string    `json:"tenant"`
+	User          string    `json:"user"`
+	Queued        int64     `json:"queued"`
+	Running       int64     `json:"running"`
+	Used          Resources `json:"used"`
+	Weight        float64   `json:"weight"`
+	Held          bool      `json:"held,omitempty"`
+}
+
+// QueueStatus is how the admission queue stands.
+type QueueStatus struct {
+	Classes []QueueClass `json:"classes"`
+	Users   []QueueUser  `json:"users,omitempty"`
+	Holds   []Hold       `json:"holds"`
+}
+
+// QueueFilter selects what a status is of; fields that are empty select all.
+type QueueFilter struct {
+	ResourceClass string
+	// Users asks for what each user has; Tenant and User select some.
+	Users        bool
+	Tenant, User string
+}
+
+// Queue returns how the admission queue stands.
+func (c *Client) Queue(ctx context.Context, f QueueFilter) (QueueStatus, error) {
+	q := url.Values{}
+	for name, value := range map[string]string{"resource_class": f.ResourceClass, "tenant": f.Tenant, "user": f.User} {
+		if value != "" {
+			q.Set(name, value)
+		}
+	}
+	if f.Users {
+		q.Set("users", "true")
+	}
+	var status QueueStatus
+	err := c.do(ctx, call{method: http.MethodGet, path: []string{"queue"}, query: q}, &status)
+	return status, err
+}
+
+// Worker is what is known of a worker.
+type Worker struct {
+	ID              string    `json:"id"`
+	Alive           bool      `json:"alive"`
+	ResourceClasses []string  `json:"resource_classes"`
+	Executors       []string  `json:"executors"`
+	Capacity        Capacity  `json:"capacity"`
+	Running         int       `json:"running"`
+	Since           time.Time `json:"since"`
+	AnnouncedAt     time.Time `json:"announced_at"`
+}
+
+// Workers returns the workers, or those that serve a resource class.
+func (c *Client) Workers(ctx context.Context, class string) ([]Worker, error) {
+	q := url.Values{}
+	if class != "" {
+		q.Set("resource_class", class)
+	}
+	var answer struct {
+		Workers []Worker `json:"workers"`
+	}
+	err := c.do(ctx, call{method: http.MethodGet, path: []string{"workers"}, query: q}, &answer)
+	return answer.Workers, err
+}

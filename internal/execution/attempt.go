@@ -125,9 +125,9 @@ func (e *Execution) finishCancelled(now time.Time, cause string, stdout, stderr 
 // passedRunLimit names the limit that ended a running attempt.
 func (e *Execution) passedRunLimit(now time.Time) string {
 	if passed(now, e.totalDeadline()) {
-		return "total"
+		return topics.TimedOutTotal
 	}
-	return "run"
+	return topics.TimedOutRun
 }
 
 // attemptsLeft reports whether the retry policy and the total limit allow

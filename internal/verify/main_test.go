@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
 	"github.com/millrace/millrace/handlers/recorder"
@@ -68,7 +69,7 @@ func open(ctx context.Context, dsn string) (*world, error) {
 			return []string{"execution_events", "marks"}, nil
 		}}),
 	}
-	for _, c := range []pipeline.Consumer{recorder.New(), projections.Executions()} {
+	for _, c := range []pipeline.Consumer{recorder.New(prometheus.NewRegistry()), projections.Executions()} {
 		p, err := pipeline.NewProcessor(c, pipeline.ProcessorConfig{Group: "millrace-" + c.Name, Store: inbox.New(pool, nil)})
 		if err != nil {
 			return nil, err

@@ -68,6 +68,8 @@ type Admitted struct {
 	Free int
 	// More says that another round may admit more at once.
 	More bool
+	// Crowded says that something was left that only waits for room.
+	Crowded bool
 	// Wait is how long it takes until something that waits may go on by itself; zero
 	// when that takes somebody's doing.
 	Wait time.Duration
@@ -136,6 +138,9 @@ func (r *admissionRound) run(ctx context.Context) error {
 	if r.memory.queue == nil {
 		if err := r.restore(ctx); err != nil {
 			return fmt.Errorf("read lanes: %w", err)
+		}
+		if err := r.recount(ctx); err != nil {
+			return err
 		}
 	}
 	if err := r.look(ctx); err != nil {
@@ -219,8 +224,11 @@ func (r *admissionRound) lock(ctx context.Context) (map[string]loaded, error) {
 	for i, p := range all {
 		ids[i] = p.ID
 	}
+	// waits + 0 keeps the planner from the index of what waits: that is small most of
+	// the time, and then the plan that is kept would read all of a long queue for a few
+	// rows of it.
 	rows, err := load(ctx, r.tx, `SELECT `+columns+` FROM executions
-		WHERE id = ANY ($1::text[]::uuid[]) AND state = 'QUEUED' AND waits = 0 ORDER BY id FOR UPDATE SKIP LOCKED`, ids)
+		WHERE id = ANY ($1::text[]::uuid[]) AND state = 'QUEUED' AND waits + 0 = 0 ORDER BY id FOR UPDATE SKIP LOCKED`, ids)
 	if err != nil {
 		return nil, err
 	}
@@ -442,6 +450,7 @@ func (r *admissionRound) finish() {
 	r.out = Admitted{
 		Executions: len(r.change.executions),
 		Free:       int(max(free, 0)),
+		Crowded:    q.Crowded(),
 		More:       r.feedLeft || free > 0 && (len(r.picks) >= r.Max || r.missed > 0),
 	}
 	if next := earlier(q.NextAt(), r.memory.earlyAt); !next.IsZero() {

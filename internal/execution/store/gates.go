@@ -103,12 +103,16 @@ func takeTurns(ctx context.Context, tx pgx.Tx, queued []loaded) (turns, error) {
 	if err != nil {
 		return t, fmt.Errorf("hold heads of concurrency keys: %w", err)
 	}
-	held, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
+	held := map[string]bool{}
+	var id string
+	if _, err := pgx.ForEachRow(rows, []any{&id}, func() error {
+		held[id] = true
+		return nil
+	}); err != nil {
 		return t, fmt.Errorf("hold heads of concurrency keys: %w", err)
 	}
 	for id, head := range heads {
-		if id != head.id && slices.Contains(held, head.id) {
+		if id != head.id && held[head.id] {
 			t.behind[id] = true
 		}
 	}

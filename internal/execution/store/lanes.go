@@ -239,6 +239,9 @@ func (r *admissionRound) ask(ctx context.Context) error {
 	if r.now.Sub(r.memory.forgotAt) >= forgetEvery {
 		r.memory.forgotAt = r.now
 		q.Forget()
+		if err := r.sweep(ctx); err != nil {
+			return err
+		}
 	}
 	if len(keys) == 0 {
 		return nil

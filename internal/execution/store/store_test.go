@@ -49,7 +49,25 @@ func setup(t *testing.T, change ...func(*execution.Policy)) *bench {
 	for _, f := range change {
 		f(&policy)
 	}
-	return &bench{Store: store.New(pool, noWaker{}, policy), pool: pool, t: t}
+	b := &bench{Store: store.New(pool, noWaker{}, policy), pool: pool, t: t}
+	t.Cleanup(b.checkReasons)
+	return b
+}
+
+// checkReasons looks at every decision that the test has led to: each says why, with
+// a code that is known.
+func (b *bench) checkReasons() {
+	rows, err := b.pool.Query(context.WithoutCancel(b.t.Context()), `SELECT event_type, payload FROM outbox_events`)
+	require.NoError(b.t, err)
+	var kind string
+	var payload []byte
+	_, err = pgx.ForEachRow(rows, []any{&kind, &payload}, func() error {
+		if d, decides := topics.DecisionIn(kind, payload); decides {
+			assert.True(b.t, d.Known(), "decision %+v", d)
+		}
+		return nil
+	})
+	require.NoError(b.t, err)
 }
 
 func request(change ...func(*topics.Request)) topics.Request {

@@ -40,7 +40,8 @@ func (s *Store) Announce(ctx context.Context, w Worker, ttl time.Duration) error
 		FROM unnest($2::text[]) AS class
 		ON CONFLICT (id, resource_class) DO UPDATE SET
 			slots = excluded.slots, executors = excluded.executors, topics = excluded.topics,
-			announced_at = excluded.announced_at, expires_at = excluded.expires_at`,
+			announced_at = excluded.announced_at, expires_at = excluded.expires_at,
+			since = CASE WHEN workers.expires_at > clock_timestamp() THEN workers.since ELSE excluded.since END`,
 		w.ID, w.Classes, w.Slots, w.Executors, ttl, w.Topics)
 	if err != nil {
 		return fmt.Errorf("announce worker: %w", err)
@@ -58,6 +59,9 @@ func (s *Store) Withdraw(ctx context.Context, id string) error {
 	}
 	return nil
 }
+
+// AdmitterLease names the lease of whoever admits executions of a class.
+func AdmitterLease(class string) string { return "admitter:" + class }
 
 // Classes returns the resource classes that need an admitter: those for which there
 // are live workers, and those in which something has ever been queued.
