@@ -1,13 +1,21 @@
-// Command scan-stage stands between the coordinator and the workers: it looks at
-// every task before a worker sees it, passes on what is harmless, and cancels what
-// is not. Neither side knows about it; the configuration routes the tasks past here.
+// Command scan-stage shows a stage between the coordinator and the workers: it looks
+// at every task before a worker sees it, passes on what is harmless, and cancels what
+// is not. Neither side knows about it; the configuration (millrace.yaml) routes the
+// tasks past it, and it is a consumer like any other (stage.go).
 //
-// Start a pipeline that has the route, and in another terminal the stage:
-//
-//	millrace up --config examples/scan-stage/millrace.yaml
 //	go run ./examples/scan-stage
 //
-// and then
+// It needs nothing: a pipeline with that route is started in a directory of its own,
+// which is removed in the end (-dsn names a database to use instead). Harmless and
+// forbidden commands are submitted while no stage runs, and again once one does. The
+// last line is the verdict, and the exit code says the same.
+//
+// # Against a pipeline that runs
+//
+//	millrace up --config examples/scan-stage/millrace.yaml
+//	go run ./examples/scan-stage -attach
+//
+// and then, in a third terminal,
 //
 //	millrace submit --wait -- echo harmless
 //	millrace submit --wait -- curl http://example.com/
@@ -17,61 +25,66 @@ package main
 
 import (
 	"context"
-	"encoding/json"
+	"errors"
+	"flag"
 	"fmt"
-	"log/slog"
-	"path"
-	"strings"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
 
 	"github.com/millrace/millrace/app"
-	"github.com/millrace/millrace/pipeline"
-	"github.com/millrace/millrace/topics"
 )
 
-// unscanned is where the coordinator sends tasks; see millrace.yaml.
-const unscanned topics.Topic = "execution_tasks_unscanned"
-
-func main() { app.Main(app.Consumer(NewScan)) }
-
-// NewScan returns the stage. What it passes on goes into the outbox in the
-// transaction that moves its position, so a task goes on once, whatever dies in
-// between. A refusal is a transaction of its own, which comes first and may come
-// twice: the second finds the execution cancelled.
-func NewScan(executions app.Executions, log *slog.Logger) pipeline.Consumer {
-	return pipeline.Consumer{
-		Name:  "scan-stage",
-		Topic: unscanned,
-		Handle: pipeline.OnTx(func(ctx context.Context, tx pipeline.Tx, task topics.ExecutionTask) error {
-			finding := scan(task.Request)
-			log := log.With("execution_id", task.ExecutionID, "attempt", task.Attempt)
-			if finding == "" {
-				log.InfoContext(ctx, "scan verdict", "verdict", "passed on")
-				return tx.Publish(ctx, pipeline.PassOn(pipeline.Metadata(ctx), topics.ExecutionTasks))
-			}
-			if err := executions.Cancel(ctx, task.ExecutionID, "scan-stage", finding); err != nil {
-				return fmt.Errorf("refuse execution %s: %w", task.ExecutionID, err)
-			}
-			log.InfoContext(ctx, "scan verdict", "verdict", "refused", "finding", finding)
-			return nil
-		}),
-	}
+// options are the flags.
+type options struct {
+	// attach runs the stage alone, for a pipeline that runs already.
+	attach bool
+	// dsn names a PostgreSQL database; empty starts one.
+	dsn string
+	// patience is how long the whole may take.
+	patience time.Duration
+	verbose  bool
 }
 
-// scan looks at what is to run and returns what is wrong with it, or nothing. A
-// real one would ask a scanner for it; it may take its time, as long as the start
-// limit of the executions allows for it.
-func scan(request topics.Request) string {
-	var spec struct {
-		Command []string `json:"command"`
+func parse(arguments []string, out io.Writer) (options, error) {
+	var o options
+	fs := flag.NewFlagSet("scan-stage", flag.ContinueOnError)
+	fs.SetOutput(out)
+	fs.BoolVar(&o.attach, "attach", false, "run the stage alone, for a pipeline that runs already")
+	fs.StringVar(&o.dsn, "dsn", "", "use this PostgreSQL database (a URL), which must be empty, instead of starting one")
+	fs.DurationVar(&o.patience, "patience", 5*time.Minute, "give up after this time")
+	fs.BoolVar(&o.verbose, "v", false, "show the log")
+	if err := fs.Parse(arguments); err != nil {
+		return o, err
 	}
-	if request.Executor != "process" || json.Unmarshal(request.Spec, &spec) != nil {
-		return ""
+	switch {
+	case fs.NArg() > 0:
+		return o, fmt.Errorf("unexpected argument %q", fs.Arg(0))
+	case o.patience <= 0:
+		return o, errors.New("-patience must be positive")
 	}
-	for _, word := range strings.Fields(strings.Join(spec.Command, " ")) {
-		switch program := path.Base(word); program {
-		case "curl", "nc", "ssh", "wget":
-			return "the command runs " + program
-		}
+	return o, nil
+}
+
+func main() {
+	o, err := parse(os.Args[1:], os.Stderr)
+	if err == nil && o.attach {
+		app.Main(app.Consumer(NewScan))
+		return
 	}
-	return ""
+	if err == nil {
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+		err = play(ctx, o, os.Stdout)
+		stop()
+	}
+	switch {
+	case err == nil || errors.Is(err, flag.ErrHelp):
+	case errors.Is(err, errBypassed):
+		os.Exit(1) // the verdict says it
+	default:
+		fmt.Fprintln(os.Stderr, "scan-stage:", err)
+		os.Exit(2)
+	}
 }

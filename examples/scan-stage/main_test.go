@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -87,6 +88,30 @@ func TestARefusalThatFailsLetsNothingThrough(t *testing.T) {
 	assert.Len(t, h.DeadLetters(), 1)
 }
 
+// The whole play, as go run performs it.
+func TestTheVerdict(t *testing.T) {
+	t.Parallel()
+	o, err := parse([]string{"-dsn", testenv.Database(t, nil)}, io.Discard)
+	require.NoError(t, err)
+	var out bytes.Buffer
+	require.NoError(t, play(t.Context(), o, &out), out.String())
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	assert.Equal(t, "SCANNED: 4 harmless executions ran once, 4 forbidden ones were cancelled before any worker saw them", lines[len(lines)-1])
+	assert.Contains(t, out.String(), "4 executions are scheduled, their tasks wait in execution_tasks_unscanned")
+	assert.Equal(t, 2, strings.Count(out.String(), "CANCELLED, since the command runs curl"))
+}
+
+func TestArguments(t *testing.T) {
+	t.Parallel()
+	for _, arguments := range [][]string{{"x"}, {"-patience", "0s"}, {"-unknown"}} {
+		_, err := parse(arguments, io.Discard)
+		assert.Error(t, err, arguments)
+	}
+	o, err := parse([]string{"-attach"}, io.Discard)
+	require.NoError(t, err)
+	assert.True(t, o.attach)
+}
+
 // Two real processes: a pipeline that routes tasks past the stage, and the stage.
 func TestNothingRunsPastTheStage(t *testing.T) {
 	t.Parallel()
@@ -112,7 +137,7 @@ func TestNothingRunsPastTheStage(t *testing.T) {
 	require.Eventually(t, func() bool { return strings.Contains(run("executions", "get", early), "SCHEDULED") }, patience, 50*time.Millisecond)
 	assert.Contains(t, run("doctor"), "execution_tasks_unscanned, which nobody reads")
 
-	scan := start(t, dir, filepath.Join(bin, "scan-stage"))
+	scan := start(t, dir, filepath.Join(bin, "scan-stage"), "-attach")
 	scan.says(early)
 	assert.Contains(t, run("executions", "watch", early), "completed")
 	assert.Contains(t, run("doctor"), "scan-stage: a stage in between")
