@@ -140,7 +140,9 @@ func (a *Admitter) admitWhileHeld(ctx context.Context, class string, held *lease
 	defer stop()
 	ticker := time.NewTicker(a.cfg.PollInterval)
 	defer ticker.Stop()
-	fence := func(ctx context.Context, tx pgx.Tx) error { return held.Check(ctx, tx) }
+	// A round builds on what the one before it has taken, also where the answer to its
+	// commit got lost.
+	fence := func(ctx context.Context, tx pgx.Tx) error { return held.CheckAlone(ctx, tx) }
 	for ctx.Err() == nil {
 		done, err := a.admission.Admit(ctx, store.Admission{
 			Class: class, Admitter: a.cfg.ID, Limit: a.cfg.Limits.Concurrency[class], Max: a.cfg.BatchSize, Fence: fence,

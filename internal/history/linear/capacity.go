@@ -66,7 +66,7 @@ func CapacityModel(limit int64) porcupine.Model {
 		},
 		DescribeState: func(state any) string {
 			s := state.(class)
-			return fmt.Sprintf("%d of %d slots in use, token %d", s.used, s.all, s.token)
+			return fmt.Sprintf("%d slots in use of %d (%s), by %s token %d", s.used, s.all, s.workers, s.held, s.token)
 		},
 	}
 }

@@ -1,8 +1,10 @@
 package linear
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,11 +30,21 @@ func verdict(model porcupine.Model, ops []porcupine.Operation, within time.Durat
 			}
 		}
 	}
+	began := ops[0].Call
+	for _, op := range ops {
+		began = min(began, op.Call)
+	}
+	since := func(t int64) string {
+		if t == Forever {
+			return "-"
+		}
+		return time.Duration(t - began).Round(time.Microsecond).String()
+	}
 	told := map[string]int{}
 	var out strings.Builder
 	fmt.Fprintf(&out, "no order explains the %d operations; an order of %d does, and then none of the others:\n", len(ops), len(longest))
 	tell := func(mark string, op porcupine.Operation) {
-		fmt.Fprintf(&out, "  %s [%d, %d] %s\n", mark, op.Call, op.Return, model.DescribeOperation(op.Input, op.Output))
+		fmt.Fprintf(&out, "  %s [%s, %s] %s\n", mark, since(op.Call), since(op.Return), model.DescribeOperation(op.Input, op.Output))
 	}
 	key := func(op porcupine.Operation) string {
 		return fmt.Sprint(op.ClientId, op.Call, op.Return, op.Input, op.Output)
@@ -43,7 +55,16 @@ func verdict(model porcupine.Model, ops []porcupine.Operation, within time.Durat
 			tell(" ", op)
 		}
 	}
+	if model.DescribeState != nil {
+		state := model.Init()
+		for _, op := range longest {
+			_, state = model.Step(state, op.Input, op.Output)
+		}
+		fmt.Fprintf(&out, "  = %s\n", model.DescribeState(state))
+	}
 	left := 0
+	ops = slices.Clone(ops)
+	slices.SortFunc(ops, func(a, b porcupine.Operation) int { return cmp.Compare(a.Call, b.Call) })
 	for _, op := range ops {
 		if told[key(op)]--; told[key(op)] < 0 && left < 30 {
 			left++
