@@ -158,7 +158,19 @@ func (r *Requests) request(rng *rand.Rand) client.Request {
 		b, _ := json.Marshal(v) // strings and lists of them can be encoded
 		return b
 	}
-	request := client.Request{Executor: "function", IdempotencyKey: key, Labels: map[string]string{"workload": "chaos"}}
+	request := client.Request{
+		Executor: "function", IdempotencyKey: key, Labels: map[string]string{"workload": "chaos"},
+		User: fmt.Sprintf("user-%d", rng.IntN(8)), Priority: 1 + rng.IntN(5),
+	}
+	switch rng.IntN(8) {
+	case 0, 1:
+		request.ConcurrencyKey = fmt.Sprintf("key-%d", rng.IntN(6))
+	case 2:
+		soon := time.Now().Add(time.Duration(rng.IntN(5)) * time.Second)
+		request.NotBefore = &soon
+	case 3:
+		request.Requirements = &client.Requirements{Slots: 1 + rng.IntN(3)}
+	}
 	switch n := rng.IntN(20); {
 	case n < 10:
 		request.Spec = text(client.FunctionSpec{Name: "noop"})

@@ -7,13 +7,20 @@ import (
 	"github.com/millrace/millrace/internal/testenv/program"
 )
 
+// workerSlots is how many slots each worker has: few enough that the requests have to
+// wait for each other.
+const workerSlots = 4
+
+// Slots is how many slots all workers have together.
+func (w *World) Slots() int64 { return int64(len(w.Part(Worker)) * workerSlots) }
+
 // settings of every process: times short enough that a fault of some seconds
 // matters, and pools small enough for many processes.
 func settings() []string {
 	return []string{
 		"kafka.session_timeout=11s", "kafka.heartbeat_interval=500ms", "kafka.rebalance_timeout=15s", "kafka.dial_timeout=3s",
 		"postgres.max_conns=6", "worker.lease=6s", "worker.heartbeat=1s", "worker.shutdown_grace=3s",
-		"coordinator.max_deliveries=1000", "coordinator.start_limit=10s", "topics.execution_events.partitions=6",
+		fmt.Sprintf("worker.slots=%d", workerSlots), "coordinator.max_deliveries=1000", "coordinator.start_limit=10s", "topics.execution_events.partitions=6",
 	}
 }
 
