@@ -3,7 +3,9 @@ package world
 import (
 	"fmt"
 	"path/filepath"
+	"time"
 
+	"github.com/millrace/millrace/e2e/chaos/internal/clock"
 	"github.com/millrace/millrace/internal/testenv/program"
 )
 
@@ -75,10 +77,22 @@ func (w *World) recruitServe(name, part, roles, link string) (*Member, error) {
 	for _, s := range settings() {
 		args = append(args, "--set", s)
 	}
+	binary := w.Millrace
+	if w.WrongClock != "" {
+		binary, env = w.WrongClock, append(env, clock.Variable+"="+wrongClock(link))
+	}
 	return &Member{
 		Name: name, Part: part, Link: link, Fixed: true, world: w,
-		launch: program.Launch{Binary: w.Millrace, Args: args, Env: env, Home: w.Dir},
+		launch: program.Launch{Binary: binary, Args: args, Env: env, Home: w.Dir},
 	}, nil
+}
+
+// wrongClock is how wrong the clocks of the processes on a link are.
+func wrongClock(link string) string {
+	if link == LinkA {
+		return clock.Wrong(5*time.Minute, 0)
+	}
+	return clock.Wrong(-5*time.Minute, 12*time.Second)
 }
 
 func (w *World) recruitConsumer(name, link string, fixed bool) (*Member, error) {
