@@ -24,6 +24,8 @@ import (
 	"github.com/millrace/millrace/internal/deadletter"
 	"github.com/millrace/millrace/internal/eventlog"
 	"github.com/millrace/millrace/internal/execution/store"
+	"github.com/millrace/millrace/internal/holds"
+	limitstore "github.com/millrace/millrace/internal/limits/store"
 	"github.com/millrace/millrace/internal/outbox"
 	"github.com/millrace/millrace/internal/parking"
 	"github.com/millrace/millrace/internal/postgres"
@@ -100,9 +102,13 @@ func retryPolicies(cfg configs.Config) deadletter.Policies {
 
 func newAPI(
 	cfg configs.Config, c *connections, st *store.Store, signals *postgres.Signals, streams *sse.Streams,
-	letters *deadletter.Store, h *health.Health, log *slog.Logger,
+	letters *deadletter.Store, known *limitstore.Store, h *health.Health, log *slog.Logger,
 ) (*rest.API, error) {
 	guard, err := newGuard(cfg)
+	if err != nil {
+		return nil, err
+	}
+	bounds, err := newLimits(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -113,14 +119,17 @@ func newAPI(
 		Topics:      rest.NewBrokerTopics(c.admin, cfg.TopicNaming()),
 		DeadLetters: letters,
 		Outbox:      outbox.NewOperator(c.pool, signals),
+		Queue:       st,
+		Holds:       holds.New(c.pool, func() { signals.Wake(store.WakeAdmission) }, log),
 		Consumers:   consumers.NewOperator(consumers.OperatorConfig{Pool: c.pool, Signals: signals, Broker: consumerBroker{c.admin}}),
+		Limits:      known,
 		Streams:     streams,
 		Health:      h,
 		Guard:       guard,
 		Logger:      log,
 		Faults:      middleware.Classifier{Infrastructure: []func(error) bool{isInfrastructure}},
 	}, rest.Config{
-		Version: build.Version(), MaxBodyBytes: int64(cfg.API.MaxBodyBytes), Concurrency: cfg.Coordinator.Concurrency,
+		Version: build.Version(), MaxBodyBytes: int64(cfg.API.MaxBodyBytes), Terms: bounds.Terms(),
 	})
 }
 

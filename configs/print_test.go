@@ -56,7 +56,7 @@ func TestRedactDSN(t *testing.T) {
 
 func TestWhatIsPrintedCanBeLoaded(t *testing.T) {
 	t.Parallel()
-	want, err := configs.Sources{Environ: env(t, "MILLRACE_LOG_LEVEL=debug", "MILLRACE_COORDINATOR_CONCURRENCY=gpu=2")}.Load()
+	want, err := configs.Sources{Environ: env(t, "MILLRACE_LOG_LEVEL=debug", "MILLRACE_COORDINATOR_WEIGHTS=acme/x=2")}.Load()
 	require.NoError(t, err)
 	var out strings.Builder
 	require.NoError(t, want.WriteYAML(&out, nil))
@@ -95,5 +95,21 @@ func TestSuggest(t *testing.T) {
 	candidates := []string{"list", "get", "events", "output", "cancel"}
 	for word, want := range map[string]string{"lst": "list", "ilst": "list", "evnets": "events", "zebra": "", "ge": "get", "": ""} {
 		assert.Equal(t, want, configs.Suggest(word, candidates), word)
+	}
+}
+
+func TestCores(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]configs.Cores{"0": 0, "4": 4000, "1.5": 1500, "500m": 500, "0.25": 250, "4000m": 4000} {
+		cores, err := configs.ParseCores(text)
+		require.NoError(t, err, text)
+		assert.Equal(t, want, cores, text)
+		again, err := configs.ParseCores(cores.String())
+		require.NoError(t, err, text)
+		assert.Equal(t, cores, again, text)
+	}
+	for _, text := range []string{"", "-1", "4c", "1.5m", "-5m", "NaN", "Inf", "1e300"} {
+		_, err := configs.ParseCores(text)
+		assert.Error(t, err, text)
 	}
 }

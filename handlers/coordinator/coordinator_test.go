@@ -19,10 +19,12 @@ import (
 	"github.com/millrace/millrace/handlers/coordinator"
 	"github.com/millrace/millrace/internal/execution"
 	"github.com/millrace/millrace/internal/execution/store"
+	"github.com/millrace/millrace/internal/holds"
 	"github.com/millrace/millrace/internal/lease"
 	"github.com/millrace/millrace/internal/postgres"
 	"github.com/millrace/millrace/internal/secret"
 	"github.com/millrace/millrace/internal/testenv"
+	"github.com/millrace/millrace/pipeline"
 	"github.com/millrace/millrace/pipeline/pipelinetest"
 	"github.com/millrace/millrace/topics"
 )
@@ -119,8 +121,14 @@ func (b *bench) submit(change ...func(*topics.Request)) topics.ExecutionRequeste
 // is committed at the end.
 func (b *bench) feed(limits coordinator.Limits, events ...topics.Event) {
 	b.t.Helper()
+	b.feedTo(coordinator.NewConsumer(b.store, limits), events...)
+}
+
+// feedTo is feed, to a consumer that has seen more.
+func (b *bench) feedTo(consumer pipeline.Consumer, events ...topics.Event) {
+	b.t.Helper()
 	require.NoError(b.t, postgres.InTx(b.t.Context(), b.pool, func(_ context.Context, tx pgx.Tx) error {
-		h := pipelinetest.New(b.t, coordinator.NewConsumer(b.store, limits), pipelinetest.WithTx(tx))
+		h := pipelinetest.New(b.t, consumer, pipelinetest.WithTx(tx))
 		h.Feed(events...)
 		require.Empty(b.t, h.DeadLetters())
 		return nil
@@ -159,7 +167,7 @@ func TestConsumerRejectsWhatCouldNeverRun(t *testing.T) {
 	b := setup(t)
 	large := b.submit(func(r *topics.Request) { r.Requirements.Slots = 5 })
 	small := b.submit()
-	b.feed(coordinator.Limits{Concurrency: map[string]int{"default": 4}}, large, small)
+	b.feed(coordinator.Limits{Classes: map[string]coordinator.Class{"default": {Slots: 4}}}, large, small)
 	e, err := b.store.Get(t.Context(), large.ExecutionID)
 	require.NoError(t, err)
 	assert.Equal(t, execution.Rejected, e.State)
@@ -181,6 +189,32 @@ func TestAdmitterFollowsWakeUps(t *testing.T) {
 	_, err := b.store.Cancel(t.Context(), first.ExecutionID, "ann", "")
 	require.NoError(t, err)
 	b.await(second.ExecutionID, execution.Scheduled)
+}
+
+// Holding and resuming reach an admitter at once, whichever process it is in.
+func TestHoldsOutliveAdmitters(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	kept := holds.New(b.pool, func() { b.signals.Wake(store.WakeAdmission) }, quiet())
+	ada := holds.Target{Scope: holds.User, Tenant: execution.DefaultTenant, User: "ada"}
+	by := func(user string) func(*topics.Request) { return func(r *topics.Request) { r.User = user } }
+	b.announce(10)
+	_, _, err := kept.Place(t.Context(), ada, "ann", "")
+	require.NoError(t, err)
+	held := b.submit(by("ada"))
+	b.feed(coordinator.Limits{}, held)
+	for _, admitter := range []string{"first", "second"} {
+		stop := b.admitter(admitter, coordinator.Limits{})
+		other := b.submit(by("bob"))
+		b.feed(coordinator.Limits{}, other)
+		b.await(other.ExecutionID, execution.Scheduled)
+		assert.Equal(t, execution.Queued, b.state(held.ExecutionID), admitter)
+		stop()
+	}
+	b.admitter("third", coordinator.Limits{})
+	_, _, err = kept.Lift(t.Context(), ada, "ann", "")
+	require.NoError(t, err)
+	b.await(held.ExecutionID, execution.Scheduled)
 }
 
 func TestStandbyTakesOver(t *testing.T) {
@@ -210,7 +244,7 @@ func TestLimitHoldsWithManyAdmitters(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.announce(100)
-	limits := coordinator.Limits{Concurrency: map[string]int{"default": 3}}
+	limits := coordinator.Limits{Classes: map[string]coordinator.Class{"default": {Slots: 3}}}
 	for _, id := range []string{"c1", "c2", "c3"} {
 		b.admitter(id, limits)
 	}

@@ -89,13 +89,13 @@ func (e *Execution) Finish(now time.Time, worker string, attempt int, r executor
 			Stdout: stdout, Stderr: stderr, StartedAt: &started, FinishedAt: now, DurationMillis: duration,
 		})
 	case executor.Cancelled:
-		e.finishCancelled(now, stdout, stderr)
+		e.finishCancelled(now, topics.CancelledOnRequest, stdout, stderr)
 	case executor.Abandoned:
-		e.requeue(now, "handed_back", &failure, 0, p)
+		e.requeue(now, topics.RequeuedHandedBack, &failure, 0, p)
 	case executor.Failed:
 		e.Failures++
 		if r.Retryable && e.Cancel == nil && e.attemptsLeft(now) {
-			e.requeue(now, "failed", &failure, e.backoff(), p)
+			e.requeue(now, topics.RequeuedFailed, &failure, e.backoff(), p)
 			return nil
 		}
 		e.finish(now, result)
@@ -109,9 +109,9 @@ func (e *Execution) Finish(now time.Time, worker string, attempt int, r executor
 	return nil
 }
 
-func (e *Execution) finishCancelled(now time.Time, stdout, stderr topics.StreamSummary) {
+func (e *Execution) finishCancelled(now time.Time, cause string, stdout, stderr topics.StreamSummary) {
 	ev := topics.ExecutionCancelled{
-		ExecutionID: e.ID, Attempt: e.Attempt, WasRunning: true, Stdout: stdout, Stderr: stderr, FinishedAt: now,
+		ExecutionID: e.ID, Attempt: e.Attempt, Cause: cause, WasRunning: true, Stdout: stdout, Stderr: stderr, FinishedAt: now,
 	}
 	result := Result{Reason: "cancelled", Stdout: stdout, Stderr: stderr}
 	if e.Cancel != nil {
@@ -125,9 +125,9 @@ func (e *Execution) finishCancelled(now time.Time, stdout, stderr topics.StreamS
 // passedRunLimit names the limit that ended a running attempt.
 func (e *Execution) passedRunLimit(now time.Time) string {
 	if passed(now, e.totalDeadline()) {
-		return "total"
+		return topics.TimedOutTotal
 	}
-	return "run"
+	return topics.TimedOutRun
 }
 
 // attemptsLeft reports whether the retry policy and the total limit allow

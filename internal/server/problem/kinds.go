@@ -10,7 +10,7 @@ func Kinds() []Kind {
 		BodyTooLarge(), UnsupportedMediaType(), Unauthorized(), Forbidden(), CrossOrigin(), HostNotAllowed(),
 		RouteNotFound(), MethodNotAllowed(), NotAcceptable(), ExecutionNotFound(), OutputNotFound(),
 		OutboxEventNotFound(), OutboxEventNotBlocked(),
-		IdempotencyConflict(), ExecutionEnded(), ExecutionNotEnded(), TransitionNotAllowed(), StaleAttempt(),
+		IdempotencyConflict(), ExecutionAdmitted(), ExecutionEnded(), ExecutionNotEnded(), TransitionNotAllowed(), StaleAttempt(),
 		ConsumerNotFound(), ConsumerPartitionNotFound(), ConsumerActionRefused(),
 		DeadLetterNotFound(), DeadLetterNotOpen(), RedriveLimit(), RedriveTopicMissing(),
 		DeadLetterNoEvent(), DeadLetterArchived(), DeadLetterNotArchived(), DeadLetterDeleted(), DeadLetterHeadOfLane(),
@@ -114,6 +114,11 @@ func IdempotencyConflict() Kind {
 	return Kind{http.StatusConflict, "idempotency_conflict", "The idempotency key belongs to a different request"}
 }
 
+// ExecutionAdmitted: the execution does not wait in the queue any more.
+func ExecutionAdmitted() Kind {
+	return Kind{http.StatusConflict, "execution_admitted", "The execution has been admitted"}
+}
+
 // ExecutionEnded: the execution is in a final state.
 func ExecutionEnded() Kind {
 	return Kind{http.StatusConflict, "execution_ended", "The execution has ended"}
@@ -187,6 +192,11 @@ func RedriveLimit() Kind {
 // RedriveTopicMissing: the topic that the record lay in is gone.
 func RedriveTopicMissing() Kind {
 	return Kind{http.StatusConflict, "redrive_topic_missing", "The topic of the dead letter does not exist"}
+}
+
+// LimitNotFound: no limit of this name holds, or it has no such key.
+func LimitNotFound() Kind {
+	return Kind{http.StatusNotFound, "limit_not_found", "There is no such limit or key"}
 }
 
 // ConsumerNotFound: no consumer of this name ever ran here.
