@@ -156,7 +156,8 @@ func newWorker(
 	lc.Append(fx.StopHook(stop))
 	w := cfg.Worker
 	return worker.New(worker.Config{
-		ID: w.ID, Slots: w.Slots, Classes: w.ResourceClasses, Lease: w.Lease, Heartbeat: w.Heartbeat,
+		ID: w.ID, Slots: w.Slots, CPUMillis: int64(w.CPU), MemoryBytes: int64(w.Memory), GPUs: w.GPUs,
+		Classes: w.ResourceClasses, Lease: w.Lease, Heartbeat: w.Heartbeat,
 		MaxOutputBytes: int64(w.MaxOutputBytes), ShutdownGrace: w.ShutdownGrace,
 	}, st, executors, cancels, log, reg)
 }

@@ -144,6 +144,9 @@ type Coordinator struct {
 type Worker struct {
 	ID              string        `key:"id" unset:"host name, process id and a random part" doc:"The name of this worker, unique in the installation."`
 	Slots           int           `key:"slots" flag:"worker-slots" doc:"The number of executions that run here at once."`
+	CPU             Cores         `key:"cpu" doc:"The processor time that executions may ask for here in all, in cores; 0 does not count it."`
+	Memory          Size          `key:"memory" doc:"The memory that executions may ask for here in all; 0 does not count it."`
+	GPUs            int           `key:"gpus" doc:"The graphics processors that executions may use here; 0 is none."`
 	ResourceClasses []string      `key:"resource_classes" flag:"worker-classes" doc:"The resource classes that this worker serves."`
 	Executors       []string      `key:"executors" oneof:"process,function" doc:"The executors that this worker offers."`
 	Lease           time.Duration `key:"lease" doc:"How long a claim lasts without a heartbeat. What loses its lease is stopped and run again."`

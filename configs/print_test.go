@@ -97,3 +97,19 @@ func TestSuggest(t *testing.T) {
 		assert.Equal(t, want, configs.Suggest(word, candidates), word)
 	}
 }
+
+func TestCores(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]configs.Cores{"0": 0, "4": 4000, "1.5": 1500, "500m": 500, "0.25": 250, "4000m": 4000} {
+		cores, err := configs.ParseCores(text)
+		require.NoError(t, err, text)
+		assert.Equal(t, want, cores, text)
+		again, err := configs.ParseCores(cores.String())
+		require.NoError(t, err, text)
+		assert.Equal(t, cores, again, text)
+	}
+	for _, text := range []string{"", "-1", "4c", "1.5m", "-5m", "NaN", "Inf", "1e300"} {
+		_, err := configs.ParseCores(text)
+		assert.Error(t, err, text)
+	}
+}

@@ -22,7 +22,7 @@ type Setting struct {
 	// when only --set reaches it.
 	Flag string
 	// Type is the kind of value in a word: text, secret, bool, number, duration,
-	// size, list, map.
+	// size, cores, list, map.
 	Type string
 	// Default is the default as it would be written in a file; empty for none.
 	Default string
@@ -153,6 +153,8 @@ func typeName(t reflect.Type) string {
 		return "duration"
 	case reflect.TypeFor[Size]():
 		return "size"
+	case reflect.TypeFor[Cores]():
+		return "cores"
 	case reflect.TypeFor[secret.Secret]():
 		return "secret"
 	}
@@ -228,6 +230,8 @@ func parseText(v reflect.Value, text string) error {
 		*target = d
 		return err
 	case *Size:
+		return target.UnmarshalText([]byte(text))
+	case *Cores:
 		return target.UnmarshalText([]byte(text))
 	case *secret.Secret:
 		return target.UnmarshalText([]byte(text))

@@ -17,6 +17,8 @@ import (
 // milliseconds were meant.
 const (
 	maxSlots      = 100_000
+	maxMemory     = 1 << 50
+	maxGPUs       = 100_000
 	maxPartitions = 10_000
 	maxBatch      = 10_000
 	maxBody       = GiB
@@ -59,7 +61,7 @@ func (v *validation) fault(path, format string, args ...any) {
 	v.found.add(v.origins[path], path, format, args...)
 }
 
-func number[T int | int16 | int32 | Size](v *validation, path string, value, low, high T) {
+func number[T int | int16 | int32 | Size | Cores](v *validation, path string, value, low, high T) {
 	if value < low || value > high {
 		v.fault(path, "must be between %v and %v, not %v", low, high, value)
 	}
@@ -345,6 +347,9 @@ var resourceClass = regexp.MustCompile(`^[A-Za-z0-9_-]{1,128}$`)
 func (v *validation) worker() {
 	w := v.c.Worker
 	number(v, "worker.slots", w.Slots, 1, maxSlots)
+	number(v, "worker.cpu", w.CPU, 0, maxCores*1000)
+	number(v, "worker.memory", w.Memory, 0, maxMemory)
+	number(v, "worker.gpus", w.GPUs, 0, maxGPUs)
 	number(v, "worker.max_output_bytes", w.MaxOutputBytes, 0, GiB)
 	if len(w.ResourceClasses) == 0 {
 		v.fault("worker.resource_classes", "is empty: name at least one")

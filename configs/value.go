@@ -67,6 +67,46 @@ func (s *Size) UnmarshalText(text []byte) error {
 	return err
 }
 
+// Cores is an amount of processor time in thousandths of a core. It is written in
+// cores, as in 4 or 1.5, or in thousandths, as in 500m.
+type Cores int64
+
+// ParseCores reads an amount such as 4, 1.5 or 500m.
+func ParseCores(text string) (Cores, error) {
+	trimmed := strings.TrimSpace(text)
+	if digits, ok := strings.CutSuffix(trimmed, "m"); ok {
+		if n, err := strconv.ParseInt(digits, 10, 64); err == nil && n >= 0 {
+			return Cores(n), nil
+		}
+	} else if n, err := strconv.ParseFloat(trimmed, 64); err == nil && n >= 0 && n <= maxCores {
+		return Cores(math.Round(n * 1000)), nil
+	}
+	return 0, fmt.Errorf("want a number of cores such as 4, 1.5 or 500m, not %q", text)
+}
+
+// maxCores is a bound against slips, and keeps the arithmetic exact.
+const maxCores = 1_000_000
+
+// String returns whole cores as such and anything else in thousandths.
+func (c Cores) String() string {
+	if c%1000 == 0 {
+		return strconv.FormatInt(int64(c/1000), 10)
+	}
+	return strconv.FormatInt(int64(c), 10) + "m"
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (c Cores) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (c *Cores) UnmarshalText(text []byte) error {
+	v, err := ParseCores(string(text))
+	if err == nil {
+		*c = v
+	}
+	return err
+}
+
 const day = 24 * time.Hour
 
 // parseDuration reads what time.ParseDuration reads, and whole days: 90d.

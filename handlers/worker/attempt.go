@@ -32,7 +32,7 @@ func (w *Worker) start(e *execution.Execution, sent time.Time) {
 	w.mu.Unlock()
 	// The caller has entered, so the count is above zero and a shutdown waits.
 	w.running.Go(func() {
-		defer w.release(e.Slots())
+		defer w.release(needs(e.Request))
 		defer w.forget(a)
 		defer stop(nil)
 		w.runAttempt(ctx, e, a, sent)

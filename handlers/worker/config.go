@@ -14,6 +14,13 @@ type Config struct {
 	ID string
 	// Slots is how many slots of work it runs at once. Default 16.
 	Slots int
+	// CPUMillis and MemoryBytes are the processor time (in thousandths of a core) and
+	// the memory that it gives to executions; zero does not count them. GPUs is how
+	// many graphics processors it has. An execution that asks for more than is free
+	// is left to others.
+	CPUMillis   int64
+	MemoryBytes int64
+	GPUs        int
 	// Classes are the resource classes it serves. Default "default".
 	Classes []string
 	// Lease is for how long a claim holds without a renewal. Default 30 s.
@@ -62,6 +69,9 @@ func (c Config) Validate() error {
 	}
 	if c.Slots < 1 {
 		fault("worker.slots must be at least 1, not %d", c.Slots)
+	}
+	if c.CPUMillis < 0 || c.MemoryBytes < 0 || c.GPUs < 0 {
+		fault("worker.cpu, worker.memory and worker.gpus must not be negative")
 	}
 	if c.Lease < time.Second {
 		fault("worker.lease must be at least 1s, not %s", c.Lease)

@@ -37,6 +37,7 @@ func (w *Worker) announce(ctx context.Context) {
 	defer cancel()
 	entry := store.Worker{
 		ID: w.cfg.ID, Classes: w.cfg.Classes, Executors: w.executorNames(), Slots: w.cfg.Slots,
+		CPUMillis: w.cfg.CPUMillis, MemoryBytes: w.cfg.MemoryBytes, GPUs: w.cfg.GPUs,
 	}
 	if err := w.store.Announce(ctx, entry, w.cfg.Lease); err != nil {
 		w.log.WarnContext(ctx, "worker could not announce itself", "error", err)

@@ -200,19 +200,27 @@ type Worker struct {
 	// Slots is how many slots it has, for all its classes together; each class is
 	// offered all of them.
 	Slots int
+	// CPUMillis is its processor time in thousandths of a core, MemoryBytes its
+	// memory; zero means that it does not count them. GPUs is how many graphics
+	// processors it has.
+	CPUMillis   int64
+	MemoryBytes int64
+	GPUs        int
 }
 
 // Announce renews a worker's entry for the given time and tells the coordinator
 // of capacity that is new.
 func (s *Store) Announce(ctx context.Context, w Worker, ttl time.Duration) error {
 	tag, err := s.pool.Exec(ctx, `
-		INSERT INTO workers (id, resource_class, slots, executors, announced_at, expires_at)
-		SELECT $1, class, $3, $4, clock_timestamp(), clock_timestamp() + $5::interval
+		INSERT INTO workers (id, resource_class, slots, executors, announced_at, expires_at, cpu_millis, memory_bytes, gpus)
+		SELECT $1, class, $3, $4, clock_timestamp(), clock_timestamp() + $5::interval,
+			nullif($6::bigint, 0), nullif($7::bigint, 0), $8
 		FROM unnest($2::text[]) AS class
 		ON CONFLICT (id, resource_class) DO UPDATE SET
 			slots = excluded.slots, executors = excluded.executors,
+			cpu_millis = excluded.cpu_millis, memory_bytes = excluded.memory_bytes, gpus = excluded.gpus,
 			announced_at = excluded.announced_at, expires_at = excluded.expires_at`,
-		w.ID, w.Classes, w.Slots, w.Executors, ttl)
+		w.ID, w.Classes, w.Slots, w.Executors, ttl, w.CPUMillis, w.MemoryBytes, w.GPUs)
 	if err != nil {
 		return fmt.Errorf("announce worker: %w", err)
 	}

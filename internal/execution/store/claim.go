@@ -31,6 +31,35 @@ type Claim struct {
 	// Slots, without Refs, is how many slots the worker has free: the most urgent
 	// executions that fit are taken.
 	Slots int
+	// CPUMillis, MemoryBytes and GPUs, without Refs, are what else is free; nil means
+	// that the worker does not count it.
+	CPUMillis   *int64
+	MemoryBytes *int64
+	GPUs        int
+}
+
+// take takes the room of an execution, if there is as much left.
+func (c *Claim) take(e *execution.Execution) bool {
+	need := e.Request.Requirements
+	if e.Slots() > c.Slots || need.GPUs > c.GPUs ||
+		c.CPUMillis != nil && need.CPUMillis > *c.CPUMillis ||
+		c.MemoryBytes != nil && need.MemoryBytes > *c.MemoryBytes {
+		return false
+	}
+	c.Slots -= e.Slots()
+	c.GPUs -= need.GPUs
+	c.CPUMillis = reduced(c.CPUMillis, need.CPUMillis)
+	c.MemoryBytes = reduced(c.MemoryBytes, need.MemoryBytes)
+	return true
+}
+
+// reduced returns what is left of an amount that may not be counted.
+func reduced(of *int64, by int64) *int64 {
+	if of == nil {
+		return nil
+	}
+	left := *of - by
+	return &left
 }
 
 // Claim leases scheduled executions to a worker and records that they started.
@@ -77,21 +106,25 @@ func claimable(ctx context.Context, tx pgx.Tx, c Claim) ([]loaded, error) {
 			ids, attempts, c.Classes, c.Executors)
 	}
 	var taken []loaded
-	free := c.Slots
 	for _, class := range c.Classes {
+		// What does not fit by itself is left out here, so that it hides nothing behind
+		// it; what does not fit together is left out below.
 		found, err := load(ctx, tx, `SELECT `+columns+` FROM executions
 			WHERE state = 'SCHEDULED' AND resource_class = $1 AND executor = ANY($2) AND slots <= $3
-			ORDER BY rank, id LIMIT $3 FOR UPDATE SKIP LOCKED`, class, c.Executors, free)
+			  AND coalesce((request->'requirements'->>'cpu_millis')::bigint, 0) <= coalesce($4::bigint, 9223372036854775807)
+			  AND coalesce((request->'requirements'->>'memory_bytes')::bigint, 0) <= coalesce($5::bigint, 9223372036854775807)
+			  AND coalesce((request->'requirements'->>'gpus')::integer, 0) <= $6
+			ORDER BY rank, id LIMIT $3 FOR UPDATE SKIP LOCKED`,
+			class, c.Executors, c.Slots, c.CPUMillis, c.MemoryBytes, c.GPUs)
 		if err != nil {
 			return nil, err
 		}
 		for _, l := range found {
-			if l.Slots() <= free {
-				free -= l.Slots()
+			if c.take(l.Execution) {
 				taken = append(taken, l)
 			}
 		}
-		if free == 0 {
+		if c.Slots == 0 {
 			break
 		}
 	}
