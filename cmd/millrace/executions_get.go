@@ -62,6 +62,7 @@ func (c *cli) describe(w io.Writer, e client.Execution) error {
 	line("Concurrency key", e.ConcurrencyKey)
 	line("Labels", labelText(e.Labels))
 	line("Limits", limitsText(e.Limits))
+	line("Retries", retriesText(e.Retry))
 	line("Rerun of", e.Origin.RerunOf)
 	for _, t := range []struct {
 		name string
@@ -94,10 +95,28 @@ func (c *cli) timeText(at *time.Time) string {
 }
 
 func attemptText(e client.Execution) string {
-	if e.Retry == nil || e.Retry.MaxAttempts <= 1 {
+	if e.Retry == nil || e.Retry.MaxAttempts <= 1 || e.Attempt > e.Retry.MaxAttempts {
 		return fmt.Sprint(e.Attempt)
 	}
 	return fmt.Sprintf("%d of %d", e.Attempt, e.Retry.MaxAttempts)
+}
+
+// retriesText says which failures are retried, where that is not the default.
+func retriesText(r *client.Retry) string {
+	if r == nil {
+		return ""
+	}
+	var parts []string
+	if len(r.RetryOn) > 0 {
+		parts = append(parts, "on "+strings.Join(r.RetryOn, ", "))
+	}
+	if len(r.NeverOn) > 0 {
+		parts = append(parts, "never on "+strings.Join(r.NeverOn, ", "))
+	}
+	if r.MaxAge != "" {
+		parts = append(parts, "for "+r.MaxAge)
+	}
+	return strings.Join(parts, "; ")
 }
 
 func limitsText(l *client.Limits) string {

@@ -68,6 +68,11 @@ type Retry struct {
 	Backoff     string  `json:"backoff,omitempty"`
 	MaxBackoff  string  `json:"max_backoff,omitempty"`
 	Jitter      float64 `json:"jitter,omitempty"`
+	// MaxAge is the longest time from being asked for to the start of a retry.
+	MaxAge string `json:"max_age,omitempty"`
+	// RetryOn and NeverOn name failures by their reasons, as in "exit_code:64-78".
+	RetryOn []string `json:"retry_on,omitempty"`
+	NeverOn []string `json:"never_on,omitempty"`
 }
 
 // ProcessSpec is the Spec of the executor "process".

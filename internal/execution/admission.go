@@ -31,7 +31,7 @@ func (e *Execution) Queue(now time.Time, p Policy) error {
 // the execution waits.
 func (e *Execution) rank(p Policy) {
 	e.Rank = e.ReadyAt.Add(-time.Duration(e.Request.Priority-1) * p.AgeingStep)
-	e.DueAt = earliest(e.queueDeadline(), e.totalDeadline())
+	e.DueAt = earliest(e.queueDeadline(), e.retryDeadline(), e.totalDeadline())
 }
 
 // Reject refuses a requested or queued execution for good. The reason is a
@@ -56,7 +56,7 @@ func (e *Execution) Schedule(now time.Time, admitter string, p Policy) (topics.E
 		return topics.ExecutionTask{}, err
 	}
 	e.ScheduledAt = now
-	e.DueAt = earliest(e.startDeadline(p), e.totalDeadline())
+	e.DueAt = earliest(e.startDeadline(p), e.retryDeadline(), e.totalDeadline())
 	e.record(now, topics.ExecutionScheduled{
 		ExecutionID: e.ID, Attempt: e.Attempt, ResourceClass: e.Request.ResourceClass, Admitter: admitter,
 		WaitedMillis: max(now.Sub(e.ReadyAt).Milliseconds(), 0),

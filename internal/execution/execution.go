@@ -166,8 +166,17 @@ func (e *Execution) require(ev topics.Event) error {
 // running.
 func (e *Execution) Slots() int { return max(e.Request.Requirements.Slots, 1) }
 
+// queueDeadline returns until when the execution must have been scheduled for the
+// first time. Waiting until not_before was asked for and is no waiting in the queue.
 func (e *Execution) queueDeadline() time.Time {
-	return deadline(e.RequestedAt, e.Request.Limits.Queue)
+	if e.Attempt > 1 {
+		return time.Time{}
+	}
+	from := e.RequestedAt
+	if nb := e.Request.NotBefore; nb != nil && nb.After(from) {
+		from = *nb
+	}
+	return deadline(from, e.Request.Limits.Queue)
 }
 
 func (e *Execution) totalDeadline() time.Time {

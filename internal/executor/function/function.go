@@ -21,6 +21,7 @@
 package function
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -57,7 +58,7 @@ type Call struct {
 
 // Func is a function that can be run. What it returns becomes Result.Value, as
 // JSON. An error is a failure that is worth another attempt, unless
-// executor.Permanent marks it. It must return soon after ctx ends; one that
+// executor.Permanent marks it; executor.WithReason tells kinds of failures apart. It must return soon after ctx ends; one that
 // returns a nil error nevertheless has done its work, and that counts, except
 // after a lost lease.
 type Func func(ctx context.Context, call Call) (any, error)
@@ -237,7 +238,7 @@ func conclude(ctx context.Context, value any, err error) executor.Result {
 	case err != nil && cause != nil:
 		return executor.Stopped(cause)
 	case err != nil:
-		return failed("function_error", err.Error(), !executor.IsPermanent(err))
+		return failed(cmp.Or(executor.ReasonOf(err), "function_error"), err.Error(), !executor.IsPermanent(err))
 	}
 	encoded, err := json.Marshal(value)
 	if err != nil {

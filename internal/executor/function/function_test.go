@@ -139,6 +139,27 @@ func TestErrorsSayWhetherToRetry(t *testing.T) {
 	assert.NoError(t, executor.Permanent(nil))
 }
 
+func TestErrorsMayHaveReasons(t *testing.T) {
+	t.Parallel()
+	cause := errors.New("no money left")
+	for name, tc := range map[string]struct {
+		err  error
+		want string
+	}{
+		"none":          {cause, "function_error"},
+		"own":           {fmt.Errorf("pay: %w", executor.WithReason("card_declined", cause)), "card_declined"},
+		"permanent too": {executor.Permanent(executor.WithReason("card_declined", cause)), "card_declined"},
+		"the outermost": {executor.WithReason("payment", executor.WithReason("card_declined", cause)), "payment"},
+		"no code":       {executor.WithReason("Card declined!", cause), "function_error"},
+	} {
+		result, _ := run(t, func(context.Context, function.Call) (any, error) { return nil, tc.err })
+		assert.Equal(t, tc.want, result.Reason, name)
+		require.ErrorIs(t, tc.err, cause, name)
+		assert.Equal(t, tc.err.Error(), result.Message, name)
+	}
+	assert.NoError(t, executor.WithReason("card_declined", nil))
+}
+
 func TestValueIsJSON(t *testing.T) {
 	t.Parallel()
 	result, _ := run(t, func(context.Context, function.Call) (any, error) { return map[string]int{"answer": 42}, nil })

@@ -49,6 +49,9 @@ type SubmitRetry struct {
 	Backoff     *topics.Duration `json:"backoff,omitempty" doc:"Wait before the second attempt, doubled for each further one; 1s by default"`
 	MaxBackoff  *topics.Duration `json:"max_backoff,omitempty" doc:"Bound of the wait; 1m by default"`
 	Jitter      float64          `json:"jitter,omitzero" minimum:"0" maximum:"1" doc:"The part of the wait that is left to chance"`
+	MaxAge      *topics.Duration `json:"max_age,omitempty" doc:"From being asked for to the start of a retry at the latest; no limit by default"`
+	RetryOn     []string         `json:"retry_on,omitempty" maxItems:"32" doc:"Failures that are retried, by reason, as exit_code, exit_code:64-78, signal:SIGSEGV, function_error, run_limit; all but run_limit by default" example:"[\"exit_code:75\",\"run_limit\"]"`
+	NeverOn     []string         `json:"never_on,omitempty" maxItems:"32" doc:"Failures that are never retried; with lease_expired or shutdown it is not run again after it has lost its worker" example:"[\"exit_code:64-78\"]"`
 }
 
 // BatchRequest is the body of a batch.
