@@ -55,6 +55,8 @@ func (c *cli) describe(w io.Writer, e client.Execution) error {
 	line("Runs", what(e))
 	line("Executor", e.Executor)
 	line("Attempt", attemptText(e))
+	line("Progress", c.progressText(e))
+	line("Checkpoint", c.checkpointText(e))
 	line("Worker", e.Worker)
 	line("User", e.User)
 	line("Priority", fmt.Sprint(e.Priority))
@@ -63,7 +65,9 @@ func (c *cli) describe(w io.Writer, e client.Execution) error {
 	line("Labels", labelText(e.Labels))
 	line("Limits", limitsText(e.Limits))
 	line("Retries", retriesText(e.Retry))
-	line("Rerun of", e.Origin.RerunOf)
+	if e.Origin != nil {
+		line("Rerun of", e.Origin.RerunOf)
+	}
 	for _, t := range []struct {
 		name string
 		at   *time.Time

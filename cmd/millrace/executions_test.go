@@ -2,11 +2,14 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/http"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -190,6 +193,53 @@ func TestWatchPrintsEvents(t *testing.T) {
 	assert.Contains(t, c.out.String(), "attempt 1, on w")
 	require.Equal(t, exitOK, c.run("executions", "watch", id1, "--type", "completed", "-o", "name"))
 	assert.Equal(t, "ev-2\n", c.out.String())
+}
+
+func TestWatchShowsTheProgressOfOneExecution(t *testing.T) {
+	t.Parallel()
+	c := newConsole(t)
+	polled := make(chan struct{}, 100)
+	c.api.mux.HandleFunc("GET /v1/executions/{id}", func(w http.ResponseWriter, _ *http.Request) {
+		n := len(polled)
+		polled <- struct{}{}
+		at := "2026-03-01T12:00:0" + strconv.Itoa(min(n/2, 2)) + "Z" // each is found twice, the last again and again
+		_, _ = fmt.Fprintf(w, `{"id":%q,"state":"RUNNING","attempt":2,"progress":{"attempt":2,"done":%d,"total":4,"message":"files","at":%q}}`, id1, min(n/2, 2), at)
+	})
+	c.api.mux.HandleFunc("GET /v1/executions/{id}/events", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = w.Write([]byte(sse("1", "started", `{"attempt":2,"worker":"w"}`)))
+		_ = http.NewResponseController(w).Flush()
+		assert.Eventually(t, func() bool { return len(polled) > 8 }, 30*time.Second, time.Millisecond)
+		_, _ = w.Write([]byte(sse("2", "completed", `{}`)))
+	})
+	require.Equal(t, exitOK, c.run("executions", "watch", id1, "--watch=1ms"), c.err.String())
+	for _, text := range []string{"started", "0 of 4 (0%), files", "1 of 4 (25%), files", "2 of 4 (50%), files", "completed"} {
+		assert.Equal(t, 1, strings.Count(c.out.String(), text), "%s in %s", text, c.out.String())
+	}
+	polls := len(polled)
+	require.Equal(t, exitOK, c.run("executions", "watch", id1, "-o", "json", "--watch=1ms"))
+	assert.Len(t, polled, polls, "other forms are of events alone")
+}
+
+func TestGetShowsProgressAndCheckpoint(t *testing.T) {
+	t.Parallel()
+	c := newConsole(t)
+	var body string
+	c.api.mux.HandleFunc("GET /v1/executions/{id}", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(body)) })
+	for progress, want := range map[string]string{
+		`"done":0.5,"total":1`:                    "50% (1h ago)",
+		`"done":3,"total":12,"message":"files"`:   "3 of 12 (25%), files (1h ago)",
+		`"done":7`:                                "7 (1h ago)",
+		`"done":0,"message":"warming up"`:         "warming up (1h ago)",
+		`"done":0.5,"total":1,"message":"\u001b"`: "50%,",
+	} {
+		body = fmt.Sprintf(`{"id":%q,"state":"RUNNING","attempt":2,"requested_at":"2026-03-01T11:00:00Z",
+			"progress":{"attempt":2,"at":"2026-03-01T11:00:00Z",%s},"checkpoint":{"attempt":1,"bytes":300,"at":"2026-03-01T11:00:00Z"}}`, id1, progress)
+		require.Equal(t, exitOK, c.run("executions", "get", id1))
+		assert.Contains(t, c.out.String(), want)
+		assert.Contains(t, c.out.String(), "300 bytes, from attempt 1 (1h ago)")
+		assert.NotContains(t, c.out.String(), "\x1b")
+	}
 }
 
 func TestRepeatUntilInterrupted(t *testing.T) {

@@ -25,7 +25,8 @@ const ConsumerName = "worker"
 // Store is what a worker needs of the executions; *store.Store implements it.
 type Store interface {
 	Claim(ctx context.Context, c store.Claim) ([]*execution.Execution, error)
-	Heartbeat(ctx context.Context, worker string, refs []store.Ref, lease time.Duration) ([]store.Beat, error)
+	Heartbeat(ctx context.Context, worker string, refs []store.Ref, lease time.Duration, reports ...store.Report) ([]store.Beat, error)
+	Checkpoint(ctx context.Context, id string) ([]byte, error)
 	AppendOutput(ctx context.Context, worker string, ref store.Ref, chunks []store.OutputChunk, lease time.Duration) (store.Beat, error)
 	Finish(ctx context.Context, finishes []store.Finish) ([]error, error)
 	Announce(ctx context.Context, w store.Worker, ttl time.Duration) error

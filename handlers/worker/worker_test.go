@@ -124,6 +124,8 @@ type bench struct {
 	exec  *script
 	wakes wakes
 	cfg   worker.Config
+	// use is the store of the worker, if it is another than store.
+	use worker.Store
 }
 
 func setup(t *testing.T) *bench {
@@ -143,7 +145,10 @@ func setup(t *testing.T) *bench {
 // start runs a worker until the test ends, or stop is called.
 func (b *bench) start() (w *worker.Worker, stop func()) {
 	b.t.Helper()
-	w, err := worker.New(b.cfg, b.store, []executor.Executor{b.exec}, b.wakes.cancels,
+	if b.use == nil {
+		b.use = b.store
+	}
+	w, err := worker.New(b.cfg, b.use, []executor.Executor{b.exec}, b.wakes.cancels,
 		slog.New(slog.NewTextHandler(io.Discard, nil)), prometheus.NewRegistry())
 	require.NoError(b.t, err)
 	ctx, cancel := context.WithCancel(context.Background())

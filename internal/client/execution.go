@@ -110,9 +110,29 @@ type Execution struct {
 	ScheduledAt *time.Time     `json:"scheduled_at,omitempty"`
 	StartedAt   *time.Time     `json:"started_at,omitempty"`
 	FinishedAt  *time.Time     `json:"finished_at,omitempty"`
+	// Progress and Checkpoint are set in single executions that have told of them.
+	Progress   *Progress   `json:"progress,omitempty"`
+	Checkpoint *Checkpoint `json:"checkpoint,omitempty"`
 	// LastFailure is set in lists: why the last attempt of an execution that has
 	// not ended came to nothing.
 	LastFailure *Result `json:"last_failure,omitempty"`
+}
+
+// Progress is how far an attempt has come, as it said itself.
+type Progress struct {
+	Attempt int     `json:"attempt"`
+	Done    float64 `json:"done"`
+	// Total is what Done is part of; zero when that is not known.
+	Total   float64   `json:"total,omitempty"`
+	Message string    `json:"message,omitempty"`
+	At      time.Time `json:"at"`
+}
+
+// Checkpoint says what an attempt has kept for the next one.
+type Checkpoint struct {
+	Attempt int       `json:"attempt"`
+	Bytes   int       `json:"bytes"`
+	At      time.Time `json:"at"`
 }
 
 // Origin says where a request came from.

@@ -65,6 +65,18 @@ type Task struct {
 	// MaxOutputBytes is how much of each stream is kept; what goes beyond is
 	// counted and dropped.
 	MaxOutputBytes int64
+	// Checkpoint is what the last attempt that kept one has left, nil if none did.
+	Checkpoint []byte
+	// Reporter takes progress and checkpoints; nil if nobody wants to know.
+	Reporter Reporter
+}
+
+// Reports returns the Reporter of the task, never nil.
+func (t Task) Reports() Reporter {
+	if t.Reporter == nil {
+		return Deaf{}
+	}
+	return t.Reporter
 }
 
 // Lease is the time for which an attempt may run, as the worker knows it.

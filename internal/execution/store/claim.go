@@ -146,6 +146,9 @@ type Beat struct {
 	// Renewed is true when the lease was renewed. Where it is false the attempt is
 	// still the worker's, but its lease ends when it did before.
 	Renewed bool
+	// Stored is true when the report of the attempt, if there was one, was stored. It
+	// is where the lease was renewed.
+	Stored bool
 }
 
 // The statement leaves out a row that another transaction has locked, rather than
@@ -174,8 +177,14 @@ const heartbeatSQL = `
 			due_at = clock_timestamp() + $4::interval
 		FROM free WHERE e.id = free.id
 		RETURNING e.id, e.cancel IS NOT NULL AS cancel
+	), told AS (
+		SELECT t.* FROM unnest($5::text[]::uuid[], $6::integer[], $7::float8[], $8::float8[], $9::text[], $10::bytea[])
+			AS t(id, attempt, done, total, message, checkpoint)
+		JOIN free USING (id, attempt)
+	), stored AS (` + upsertProgress + ` RETURNING p.execution_id AS id
 	)
-	SELECT e.id::text, e.attempt, coalesce(renewed.cancel, e.cancel IS NOT NULL), renewed.id IS NOT NULL
+	SELECT e.id::text, e.attempt, coalesce(renewed.cancel, e.cancel IS NOT NULL), renewed.id IS NOT NULL,
+		e.id IN (SELECT id FROM stored)
 	FROM held JOIN executions e USING (id, attempt) LEFT JOIN renewed ON renewed.id = e.id
 	WHERE e.state = 'RUNNING' AND e.worker = $1`
 
@@ -183,16 +192,23 @@ const heartbeatSQL = `
 // nobody: the lease of an execution that is being changed at this moment is not
 // renewed, which the answer says. An attempt that is missing from the answer is
 // not the worker's any more.
-func (s *Store) Heartbeat(ctx context.Context, worker string, refs []Ref, lease time.Duration) ([]Beat, error) {
+//
+// The reports are stored with the renewals, in the same statement and under the same
+// locks: those of attempts that are not the worker's any more are refused.
+func (s *Store) Heartbeat(
+	ctx context.Context, worker string, refs []Ref, lease time.Duration, reports ...Report,
+) ([]Beat, error) {
 	ids, attempts := split(refs)
+	r := arraysOf(reports)
 	// No event and no new version: a renewal changes no fact about the execution.
-	rows, err := s.pool.Query(ctx, heartbeatSQL, worker, ids, attempts, lease)
+	rows, err := s.pool.Query(ctx, heartbeatSQL, worker, ids, attempts, lease,
+		r.ids, r.attempts, r.done, r.total, r.messages, r.checkpoints)
 	if err != nil {
 		return nil, fmt.Errorf("heartbeat: %w", err)
 	}
 	beats, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (Beat, error) {
 		var b Beat
-		return b, row.Scan(&b.ID, &b.Attempt, &b.Cancel, &b.Renewed)
+		return b, row.Scan(&b.ID, &b.Attempt, &b.Cancel, &b.Renewed, &b.Stored)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("heartbeat: %w", err)
@@ -208,6 +224,10 @@ type Finish struct {
 	Result executor.Result
 	// Output is what was captured and not yet appended.
 	Output []OutputChunk
+	// Progress and Checkpoint are what the attempt told last and no heartbeat has
+	// stored; nil if there is nothing.
+	Progress   *executor.Progress
+	Checkpoint []byte
 }
 
 // Finish records the ends of attempts. The errors are in the order of the input:
@@ -246,6 +266,7 @@ func (s *Store) Finish(ctx context.Context, finishes []Finish) ([]error, error) 
 			l.Execution.Output(l.now, chunk.event())
 		}
 		change := &change{}
+		var reports []Report
 		for i, f := range finishes {
 			if outcomes[i] != nil {
 				continue
@@ -253,7 +274,13 @@ func (s *Store) Finish(ctx context.Context, finishes []Finish) ([]error, error) 
 			l := found[f.ID]
 			if outcomes[i] = l.Execution.Finish(l.now, f.Worker, f.Attempt, f.Result, s.policy); outcomes[i] == nil {
 				change.touch(l.Execution)
+				if r, some := f.lastReport(l.Execution); some {
+					reports = append(reports, r)
+				}
 			}
+		}
+		if err := saveReports(ctx, tx, reports); err != nil {
+			return err
 		}
 		err = change.save(ctx, tx)
 		crash.At("worker.finishing")

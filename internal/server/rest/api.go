@@ -31,6 +31,7 @@ type Executions interface {
 	Rerun(ctx context.Context, r store.Rerun) ([]store.Submitted, error)
 	Situation(ctx context.Context, id string) (execution.Situation, error)
 	Get(ctx context.Context, id string) (*execution.Execution, error)
+	Progress(ctx context.Context, id string) (*store.Progress, error)
 	Cancel(ctx context.Context, id, by, reason string) (*execution.Execution, error)
 	Output(ctx context.Context, id string, attempt int, stream executor.Stream) (store.Output, error)
 }

@@ -36,6 +36,7 @@ func TestMain(m *testing.M) { testenv.Run(m) }
 
 // memory is the write model in memory, with the rules of the real one.
 type memory struct {
+	progress   map[string]*store.Progress
 	mu         sync.Mutex
 	executions map[string]*execution.Execution
 	keys       map[string]string
@@ -112,6 +113,12 @@ func (m *memory) Situation(ctx context.Context, id string) (execution.Situation,
 		return execution.Situation{}, err
 	}
 	return execution.Situation{Execution: e, Now: e.RequestedAt.Add(time.Minute), Workers: 1, Slots: 4, Largest: 4, Executors: []string{"process"}}, nil
+}
+
+func (m *memory) Progress(_ context.Context, id string) (*store.Progress, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.progress[id], m.err
 }
 
 func (m *memory) Get(_ context.Context, id string) (*execution.Execution, error) {

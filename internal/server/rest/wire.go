@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/internal/execution"
+	"github.com/millrace/millrace/internal/execution/store"
 	"github.com/millrace/millrace/internal/server/problem"
 	"github.com/millrace/millrace/projections"
 	"github.com/millrace/millrace/topics"
@@ -158,10 +159,50 @@ type Execution struct {
 	StartedAt   *time.Time `json:"started_at,omitempty"`
 	FinishedAt  *time.Time `json:"finished_at,omitempty"`
 
+	Progress   *Progress   `json:"progress,omitempty" doc:"Of a single execution: how far it says that it has come"`
+	Checkpoint *Checkpoint `json:"checkpoint,omitempty" doc:"Of a single execution: what the next attempt would be given"`
+
 	Cancel *Cancel `json:"cancel,omitempty" doc:"Set once a cancel was asked for"`
 	Result *Result `json:"result,omitempty" doc:"How it ended"`
 	// LastFailure is in lists only: the write model keeps no history.
 	LastFailure *Result `json:"last_failure,omitempty" doc:"In lists: why the last attempt of an execution that has not ended came to nothing"`
+}
+
+// Progress is how far an attempt has come, as it said itself. It is stored with the
+// worker's heartbeats.
+type Progress struct {
+	Attempt  int       `json:"attempt"`
+	Done     float64   `json:"done"`
+	Total    float64   `json:"total,omitzero" doc:"Missing when it is not known"`
+	Fraction *float64  `json:"fraction,omitempty" minimum:"0" maximum:"1" doc:"Done of total"`
+	Message  string    `json:"message,omitempty"`
+	At       time.Time `json:"at"`
+}
+
+// Checkpoint says what an attempt has kept for the next one.
+type Checkpoint struct {
+	Attempt int       `json:"attempt"`
+	Bytes   int       `json:"bytes"`
+	At      time.Time `json:"at"`
+}
+
+// fromProgress shows what an execution has told of itself, which may be nothing.
+func fromProgress(p *store.Progress) (*Progress, *Checkpoint) {
+	if p == nil {
+		return nil, nil
+	}
+	var progress *Progress
+	var checkpoint *Checkpoint
+	if p.Attempt > 0 {
+		progress = &Progress{Attempt: p.Attempt, Done: p.Done, Total: p.Total, Message: p.Message, At: p.At}
+		if p.Total > 0 {
+			progress.Fraction = new(p.Done / p.Total)
+		}
+	}
+	if p.CheckpointAttempt > 0 {
+		checkpoint = &Checkpoint{Attempt: p.CheckpointAttempt, Bytes: p.CheckpointBytes, At: p.CheckpointAt}
+	}
+	return progress, checkpoint
 }
 
 // Cancel says who asked to cancel.
