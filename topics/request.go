@@ -120,6 +120,16 @@ type Failure struct {
 	Retryable bool `json:"retryable"`
 }
 
+// ValueReference tells a value that is kept apart from its event.
+type ValueReference struct {
+	// ID names the value.
+	ID string `json:"id" schema:"minLength=1,maxLength=255"`
+	// Bytes is its length.
+	Bytes int64 `json:"bytes" schema:"minimum=0"`
+	// SHA256 is its hash, in hexadecimal digits.
+	SHA256 string `json:"sha256" schema:"minLength=64,maxLength=64"`
+}
+
 // StreamSummary says how much a stream produced and how much of it was kept.
 type StreamSummary struct {
 	// Bytes is what the attempt wrote.

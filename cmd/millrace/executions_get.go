@@ -80,6 +80,9 @@ func (c *cli) describe(w io.Writer, e client.Execution) error {
 	line("Ran", ran(c.now())(e))
 	if e.Result != nil {
 		line("Value", string(e.Result.Value))
+		if ref := e.Result.ValueRef; ref != nil {
+			line("Value", fmt.Sprintf("%d bytes: millrace executions result %s", ref.Bytes, e.ID))
+		}
 		line("Stdout", streamText(e.Result.Stdout))
 		line("Stderr", streamText(e.Result.Stderr))
 	}

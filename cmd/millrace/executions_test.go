@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -176,6 +177,41 @@ func TestOutputsGoWhereTheyBelong(t *testing.T) {
 	assert.Equal(t, "\x00\xff of attempt=2&stream=stderr", c.err.String())
 	require.Equal(t, exitOK, c.run("executions", "output", id1, "--stream", "stderr"))
 	assert.Equal(t, "\x00\xff of stream=stderr", c.out.String())
+}
+
+func TestResultIsPassedOnAsItIs(t *testing.T) {
+	t.Parallel()
+	c := newConsole(t)
+	c.api.mux.HandleFunc("GET /v1/executions/{id}/result", func(w http.ResponseWriter, r *http.Request) {
+		if r.PathValue("id") != id1 {
+			problem(w, 404, "result_not_found", "There is no such result")
+			return
+		}
+		_, _ = w.Write([]byte(`{"a":  1}`))
+	})
+	require.Equal(t, exitOK, c.run("executions", "result", id1))
+	assert.Equal(t, `{"a":  1}`, c.out.String())
+	require.NotEqual(t, exitOK, c.run("executions", "result", id2))
+	assert.Contains(t, c.err.String(), "There is no such result")
+
+	file := filepath.Join(t.TempDir(), "result.json")
+	require.NoError(t, os.WriteFile(file, []byte("before"), 0o600))
+	require.NotEqual(t, exitOK, c.run("executions", "result", id2, "--file", file))
+	got, err := os.ReadFile(file)
+	require.NoError(t, err)
+	assert.Equal(t, "before", string(got), "a failure leaves the file alone")
+	require.Equal(t, exitOK, c.run("executions", "result", id1, "--file", file), c.err.String())
+	assert.Empty(t, c.out.String())
+	got, err = os.ReadFile(file)
+	require.NoError(t, err)
+	assert.Equal(t, `{"a":  1}`, string(got))
+	left, err := os.ReadDir(filepath.Dir(file))
+	require.NoError(t, err)
+	assert.Len(t, left, 1, "no temporary files stay")
+
+	c.api.answers("GET /v1/executions/"+id1, 200, `{"id":"`+id1+`","state":"COMPLETED","result":{"value_ref":{"id":"x","bytes":70000,"sha256":"y"}}}`)
+	require.Equal(t, exitOK, c.run("executions", "get", id1))
+	assert.Contains(t, c.out.String(), "70000 bytes: millrace executions result "+id1)
 }
 
 func TestWatchPrintsEvents(t *testing.T) {

@@ -77,6 +77,7 @@ func (w *Worker) runAttempt(ctx context.Context, e *execution.Execution, a *atte
 	stopFlushing()
 	<-flushed
 	w.metrics.ended(e.Request.Executor, result.Outcome, time.Since(sent))
+	result = w.keepValue(a.ref, result)
 	f := store.Finish{Ref: a.ref, Worker: w.cfg.ID, Result: result, Output: out.rest()}
 	f.Progress, f.Checkpoint = a.reports.last()
 	w.report(f)

@@ -36,6 +36,11 @@ type Config struct {
 	PollInterval time.Duration
 	// MaxOutputBytes is how much of each output stream is kept. Default 8 MiB.
 	MaxOutputBytes int64
+	// MaxResultInline is how long a value may be that travels in the event and the row
+	// of an execution. Default 64 KiB. Longer ones are kept apart (Worker.KeepResults),
+	// up to MaxResult; those beyond it fail their execution. Default 64 MiB.
+	MaxResultInline int64
+	MaxResult       int64
 	// OutputInterval is how often captured output is written while an attempt
 	// runs. Default 500 ms.
 	OutputInterval time.Duration
@@ -55,6 +60,8 @@ func (c Config) WithDefaults() Config {
 	c.Margin = cmp.Or(c.Margin, c.Lease/10)
 	c.PollInterval = cmp.Or(c.PollInterval, time.Second)
 	c.MaxOutputBytes = cmp.Or(c.MaxOutputBytes, 8<<20)
+	c.MaxResultInline = cmp.Or(c.MaxResultInline, 64<<10)
+	c.MaxResult = cmp.Or(c.MaxResult, 64<<20)
 	c.OutputInterval = cmp.Or(c.OutputInterval, 500*time.Millisecond)
 	c.ShutdownGrace = cmp.Or(c.ShutdownGrace, 20*time.Second)
 	return c
@@ -81,6 +88,9 @@ func (c Config) Validate() error {
 	}
 	if c.Margin <= 0 || c.Margin >= c.Lease/2 {
 		fault("worker.margin must be positive and less than half of worker.lease (%s), not %s", c.Lease, c.Margin)
+	}
+	if c.MaxResultInline < 0 || c.MaxResult < c.MaxResultInline {
+		fault("worker.max_result must be at least worker.max_result_inline (%d), not %d", c.MaxResultInline, c.MaxResult)
 	}
 	return errors.Join(faults...)
 }

@@ -40,6 +40,7 @@ type Worker struct {
 	store     Store
 	executors map[string]executor.Executor
 	cancels   <-chan struct{}
+	results   Results
 	log       *slog.Logger
 	metrics   *metrics
 

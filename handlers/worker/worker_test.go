@@ -126,6 +126,8 @@ type bench struct {
 	cfg   worker.Config
 	// use is the store of the worker, if it is another than store.
 	use worker.Store
+	// results is where the worker keeps long values, if anywhere.
+	results worker.Results
 }
 
 func setup(t *testing.T) *bench {
@@ -151,6 +153,9 @@ func (b *bench) start() (w *worker.Worker, stop func()) {
 	w, err := worker.New(b.cfg, b.use, []executor.Executor{b.exec}, b.wakes.cancels,
 		slog.New(slog.NewTextHandler(io.Discard, nil)), prometheus.NewRegistry())
 	require.NoError(b.t, err)
+	if b.results != nil {
+		w.KeepResults(b.results)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {

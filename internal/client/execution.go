@@ -157,10 +157,19 @@ type Result struct {
 	ExitCode *int            `json:"exit_code,omitempty"`
 	Signal   string          `json:"signal,omitempty"`
 	Value    json.RawMessage `json:"value,omitempty"`
+	// ValueRef stands for a value that is too long to be here: Client.Result reads it.
+	ValueRef *ValueReference `json:"value_ref,omitempty"`
 	// DurationMillis is how long the attempt ran.
 	DurationMillis *int64  `json:"duration_millis,omitempty"`
 	Stdout         *Stream `json:"stdout,omitempty"`
 	Stderr         *Stream `json:"stderr,omitempty"`
+}
+
+// ValueReference tells a value that is kept apart.
+type ValueReference struct {
+	ID     string `json:"id"`
+	Bytes  int64  `json:"bytes"`
+	SHA256 string `json:"sha256"`
 }
 
 // Stream says how much a stream produced and how much of it was kept.

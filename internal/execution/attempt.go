@@ -70,7 +70,7 @@ func (e *Execution) Finish(now time.Time, worker string, attempt int, r executor
 	stdout, stderr := topics.StreamSummary(r.Stdout), topics.StreamSummary(r.Stderr)
 	result := Result{
 		Reason: r.Reason, Message: r.Message, ExitCode: r.ExitCode, Signal: r.Signal, Value: r.Value,
-		Stdout: stdout, Stderr: stderr,
+		ValueRef: (*topics.ValueReference)(r.ValueRef), Stdout: stdout, Stderr: stderr,
 	}
 	duration := now.Sub(e.StartedAt).Milliseconds()
 	started := e.StartedAt
@@ -82,7 +82,7 @@ func (e *Execution) Finish(now time.Time, worker string, attempt int, r executor
 		e.finish(now, result)
 		e.record(now, topics.ExecutionCompleted{
 			ExecutionID: e.ID, Attempt: attempt, Worker: worker, ExitCode: r.ExitCode, Value: r.Value,
-			Stdout: stdout, Stderr: stderr, StartedAt: started, FinishedAt: now, DurationMillis: duration,
+			ValueRef: result.ValueRef, Stdout: stdout, Stderr: stderr, StartedAt: started, FinishedAt: now, DurationMillis: duration,
 		})
 	case executor.TimedOut:
 		result.Limit = e.passedRunLimit(now)

@@ -54,6 +54,7 @@ type Topics interface {
 // Deps is what the API calls.
 type Deps struct {
 	Executions  Executions
+	Results     Results
 	Lists       Lists
 	History     History
 	Topics      Topics

@@ -214,15 +214,16 @@ type Cancel struct {
 
 // Result is how an execution or an attempt ended.
 type Result struct {
-	Reason         string                `json:"reason,omitempty" doc:"Stable code; empty when COMPLETED" example:"exit_code"`
-	Message        string                `json:"message,omitempty"`
-	Limit          string                `json:"limit,omitempty" doc:"The limit that passed: queue, start, run or total"`
-	ExitCode       *int                  `json:"exit_code,omitempty"`
-	Signal         string                `json:"signal,omitempty" example:"SIGKILL"`
-	Value          json.RawMessage       `json:"value,omitempty" doc:"What a function returned"`
-	DurationMillis *int64                `json:"duration_millis,omitempty"`
-	Stdout         *topics.StreamSummary `json:"stdout,omitempty" doc:"Not in lists"`
-	Stderr         *topics.StreamSummary `json:"stderr,omitempty" doc:"Not in lists"`
+	Reason         string                 `json:"reason,omitempty" doc:"Stable code; empty when COMPLETED" example:"exit_code"`
+	Message        string                 `json:"message,omitempty"`
+	Limit          string                 `json:"limit,omitempty" doc:"The limit that passed: queue, start, run or total"`
+	ExitCode       *int                   `json:"exit_code,omitempty"`
+	Signal         string                 `json:"signal,omitempty" example:"SIGKILL"`
+	Value          json.RawMessage        `json:"value,omitempty" doc:"What a function returned"`
+	ValueRef       *topics.ValueReference `json:"value_ref,omitempty" doc:"Stands for a value that is too long to be here: GET /v1/executions/{id}/result"`
+	DurationMillis *int64                 `json:"duration_millis,omitempty"`
+	Stdout         *topics.StreamSummary  `json:"stdout,omitempty" doc:"Not in lists"`
+	Stderr         *topics.StreamSummary  `json:"stderr,omitempty" doc:"Not in lists"`
 }
 
 // ExecutionList is one page of executions.
@@ -285,7 +286,7 @@ func fromExecution(e *execution.Execution) *Execution {
 	if res := e.Result; res != nil {
 		out.Result = &Result{
 			Reason: res.Reason, Message: res.Message, Limit: res.Limit, ExitCode: res.ExitCode, Signal: res.Signal,
-			Value: res.Value, Stdout: &res.Stdout, Stderr: &res.Stderr,
+			Value: res.Value, ValueRef: res.ValueRef, Stdout: &res.Stdout, Stderr: &res.Stderr,
 		}
 	}
 	return out
