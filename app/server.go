@@ -24,6 +24,7 @@ import (
 	"github.com/millrace/millrace/internal/deadletter"
 	"github.com/millrace/millrace/internal/eventlog"
 	"github.com/millrace/millrace/internal/execution/store"
+	"github.com/millrace/millrace/internal/holds"
 	"github.com/millrace/millrace/internal/outbox"
 	"github.com/millrace/millrace/internal/parking"
 	"github.com/millrace/millrace/internal/postgres"
@@ -107,6 +108,10 @@ func newAPI(
 	if err != nil {
 		return nil, err
 	}
+	bounds, err := newLimits(cfg)
+	if err != nil {
+		return nil, err
+	}
 	return rest.New(rest.Deps{
 		Executions:  st,
 		Results:     kept,
@@ -115,6 +120,8 @@ func newAPI(
 		Topics:      rest.NewBrokerTopics(c.admin, cfg.TopicNaming()),
 		DeadLetters: letters,
 		Outbox:      outbox.NewOperator(c.pool, signals),
+		Queue:       st,
+		Holds:       holds.New(c.pool, func() { signals.Wake(store.WakeAdmission) }, log),
 		Consumers:   consumers.NewOperator(consumers.OperatorConfig{Pool: c.pool, Signals: signals, Broker: consumerBroker{c.admin}}),
 		Streams:     streams,
 		Health:      h,
@@ -122,7 +129,7 @@ func newAPI(
 		Logger:      log,
 		Faults:      middleware.Classifier{Infrastructure: []func(error) bool{isInfrastructure}},
 	}, rest.Config{
-		Version: build.Version(), MaxBodyBytes: int64(cfg.API.MaxBodyBytes), Concurrency: cfg.Coordinator.Concurrency,
+		Version: build.Version(), MaxBodyBytes: int64(cfg.API.MaxBodyBytes), Terms: bounds.Terms(),
 	})
 }
 

@@ -39,9 +39,9 @@ import (
 var (
 	relayModule       = fx.Module("relay", fx.Provide(newRelay))
 	maintenanceModule = fx.Module("maintenance",
-		fx.Provide(newSweeper, deadletter.NewGauge, parking.NewGauge, newKeeper, newLetterKeeper, newResultsKeeper, newAlerts),
+		fx.Provide(newSweeper, newCensus, deadletter.NewGauge, parking.NewGauge, newKeeper, newLetterKeeper, newResultsKeeper, newAlerts),
 		asConsumer(newRecorderConsumer), asConsumer(letterfiler.New))
-	coordinatorModule = fx.Module("coordinator", fx.Provide(newAdmitter), asConsumer(newCoordinatorConsumer))
+	coordinatorModule = fx.Module("coordinator", fx.Provide(newLimits, newAdmitter), asConsumer(newCoordinatorConsumer))
 	workerModule      = fx.Module("worker", fx.Provide(newExecutors, newWorker), asConsumer((*worker.Worker).Consumer))
 	projectionsModule = fx.Module("projections", asConsumer(newExecutionsView))
 )
@@ -62,11 +62,16 @@ func newSweeper(st *store.Store, log *slog.Logger, reg prometheus.Registerer) *c
 	return coordinator.NewSweeper(st, 0, log, reg)
 }
 
+func newCensus(st *store.Store, log *slog.Logger, reg prometheus.Registerer) *coordinator.Census {
+	return coordinator.NewCensus(st, log, reg)
+}
+
 func runMaintenance(
-	l *loops, s *coordinator.Sweeper, g *deadletter.Gauge, w *alerts.Watcher, k *retention.Keeper,
+	l *loops, s *coordinator.Sweeper, census *coordinator.Census, g *deadletter.Gauge, w *alerts.Watcher, k *retention.Keeper,
 	letters *deadletter.Keeper, leases *lease.Manager, parked *parking.Gauge, kept *results.Keeper,
 ) {
 	l.run("sweeper", s.Run)
+	l.run("census", census.Run)
 	l.run("dead letter gauge", g.Run)
 	l.run("parking gauge", parked.Run)
 	l.run("dead letter keeper", letters.Run)
@@ -104,24 +109,20 @@ func newKeeper(cfg configs.Config, pool *pgxpool.Pool, log *slog.Logger, reg pro
 	}, log, reg)
 }
 
-func newRecorderConsumer() pipeline.Consumer { return recorder.New() }
+func newRecorderConsumer(reg prometheus.Registerer) pipeline.Consumer { return recorder.New(reg) }
 
 func newExecutionsView() pipeline.Consumer { return projections.Executions() }
 
-func limits(cfg configs.Config) coordinator.Limits {
-	return coordinator.Limits{Concurrency: maps.Clone(cfg.Coordinator.Concurrency)}
-}
-
-func newCoordinatorConsumer(cfg configs.Config, st *store.Store) pipeline.Consumer {
-	return coordinator.NewConsumer(st, limits(cfg))
+func newCoordinatorConsumer(bounds coordinator.Limits, st *store.Store) pipeline.Consumer {
+	return coordinator.NewConsumer(st, bounds)
 }
 
 func newAdmitter(
-	cfg configs.Config, st *store.Store, leases *lease.Manager, signals *postgres.Signals,
+	cfg configs.Config, bounds coordinator.Limits, st *store.Store, leases *lease.Manager, signals *postgres.Signals,
 	log *slog.Logger, reg prometheus.Registerer,
 ) *coordinator.Admitter {
 	return coordinator.NewAdmitter(coordinator.AdmitterConfig{
-		ID: cfg.Worker.ID, Limits: limits(cfg), PollInterval: cfg.Coordinator.PollInterval,
+		ID: cfg.Worker.ID, Limits: bounds, PollInterval: cfg.Coordinator.PollInterval,
 	}, st, leases, signals, log, reg)
 }
 

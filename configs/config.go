@@ -26,7 +26,7 @@ type Config struct {
 	Kafka       Kafka                       `key:"kafka" doc:"The connection to Apache Kafka."`
 	Postgres    Postgres                    `key:"postgres" doc:"The connection to PostgreSQL."`
 	Embedded    Embedded                    `key:"embedded" doc:"The servers that run inside or under this process."`
-	Topics      map[topics.Topic]TopicTable `key:"topics" doc:"The topics, by logical name."`
+	Topics      map[topics.Topic]TopicTable `key:"topics" doc:"The topics, by logical name. Further task topics are declared by naming them, as topics.execution_tasks_gpu: what follows execution_tasks_ is lower-case letters, digits and '_'."`
 	Coordinator Coordinator                 `key:"coordinator" doc:"What decides when an execution may run."`
 	Worker      Worker                      `key:"worker" doc:"What runs executions."`
 	Results     Results                     `key:"results" doc:"Where results are kept that are too long for events."`
@@ -134,29 +134,43 @@ type TopicTable struct {
 
 // Coordinator configures admission.
 type Coordinator struct {
-	Concurrency   map[string]int `key:"concurrency" unset:"as many as the workers have slots" doc:"The most executions that run at once, by resource class; 0 is as many as the workers have slots."`
-	AgeingStep    time.Duration  `key:"ageing_step" doc:"The wait that is worth one step of priority, so that nothing waits for ever."`
-	StartLimit    time.Duration  `key:"start_limit" doc:"How long a scheduled execution may wait for a worker before it is scheduled again, when its request does not say."`
-	MaxDeliveries int            `key:"max_deliveries" doc:"How often an execution may lose its worker before it is quarantined."`
-	PollInterval  time.Duration  `key:"poll_interval" doc:"How often the queue is looked at when nothing wakes the coordinator."`
+	Classes       map[string]Class   `key:"classes" doc:"The resource classes, by name: coordinator.classes.gpu.topic. A class that is not named has the defaults."`
+	Limits        map[string]Limit   `key:"limits" doc:"The limits, by name: how fast and how many at once executions with one key are admitted. docs/limits.md says how to write them."`
+	Weights       map[string]float64 `key:"weights" unset:"1 for everybody" doc:"The shares of users among those who wait, by tenant/user: one with weight 2 gets twice what one with weight 1 gets. From 0.01 to 1000."`
+	QueueDepth    QueueDepth         `key:"queue_depth" doc:"How many executions may wait at once. One more is rejected with the reason queue_full."`
+	AgeingStep    time.Duration      `key:"ageing_step" doc:"The wait that is worth one step of priority, so that nothing waits for ever."`
+	StartLimit    time.Duration      `key:"start_limit" doc:"How long a scheduled execution may wait for a worker before it is scheduled again, when its request does not say."`
+	MaxDeliveries int                `key:"max_deliveries" doc:"How often an execution may lose its worker before it is quarantined."`
+	PollInterval  time.Duration      `key:"poll_interval" doc:"How often the queue is looked at when nothing wakes the coordinator."`
+}
+
+// Class configures one resource class.
+type Class struct {
+	Topic topics.Topic `key:"topic" unset:"execution_tasks" doc:"The task topic that executions of the class go to. It is execution_tasks, or one that is declared under topics."`
+
+	Slots  int   `key:"slots" doc:"The most slots of the class that are in use at once; 0 is as many as its workers have. What needs more is rejected, as with the other caps."`
+	CPU    Cores `key:"cpu" doc:"The most processor time that is in use at once, in cores; 0 is what its workers have."`
+	Memory Size  `key:"memory" doc:"The most memory that is in use at once; 0 is what its workers have."`
+	GPUs   int   `key:"gpus" doc:"The most graphics processors that are in use at once; 0 is what its workers have."`
 }
 
 // Worker configures the running of executions.
 type Worker struct {
-	ID              string        `key:"id" unset:"host name, process id and a random part" doc:"The name of this worker, unique in the installation."`
-	Slots           int           `key:"slots" flag:"worker-slots" doc:"The number of executions that run here at once."`
-	CPU             Cores         `key:"cpu" doc:"The processor time that executions may ask for here in all, in cores; 0 does not count it."`
-	Memory          Size          `key:"memory" doc:"The memory that executions may ask for here in all; 0 does not count it."`
-	GPUs            int           `key:"gpus" doc:"The graphics processors that executions may use here; 0 is none."`
-	ResourceClasses []string      `key:"resource_classes" flag:"worker-classes" doc:"The resource classes that this worker serves."`
-	Executors       []string      `key:"executors" oneof:"process,function" doc:"The executors that this worker offers."`
-	Lease           time.Duration `key:"lease" doc:"How long a claim lasts without a heartbeat. What loses its lease is stopped and run again."`
-	Heartbeat       time.Duration `key:"heartbeat" doc:"How often a claim is extended; less than a third of the lease."`
-	MaxOutputBytes  Size          `key:"max_output_bytes" doc:"How much of stdout and of stderr is kept per attempt; the rest is counted and dropped."`
-	MaxResultInline Size          `key:"max_result_inline" doc:"How long the result of an execution may be to travel in its events. A longer one is kept apart, and asked for by itself."`
-	MaxResult       Size          `key:"max_result" doc:"How long the result of an execution may be at all; one that is longer makes it fail."`
-	WorkRoot        string        `key:"work_root" unset:"work in the data directory" doc:"Where the working directories of processes are made."`
-	ShutdownGrace   time.Duration `key:"shutdown_grace" doc:"How long running executions may take to end after a stop was asked for, before they are stopped and handed back."`
+	ID              string         `key:"id" unset:"host name, process id and a random part" doc:"The name of this worker, unique in the installation."`
+	Slots           int            `key:"slots" flag:"worker-slots" doc:"The number of executions that run here at once."`
+	CPU             Cores          `key:"cpu" doc:"The processor time that executions may ask for here in all, in cores; 0 does not count it."`
+	Memory          Size           `key:"memory" doc:"The memory that executions may ask for here in all; 0 does not count it."`
+	GPUs            int            `key:"gpus" doc:"The graphics processors that executions may use here; 0 is none."`
+	ResourceClasses []string       `key:"resource_classes" flag:"worker-classes" doc:"The resource classes that this worker serves."`
+	Topics          []topics.Topic `key:"topics" unset:"those that its resource classes are routed to" doc:"The task topics that this worker reads. They are named where a stage stands between: the coordinator routes a class to the topic that the stage reads, and workers read what it passes on."`
+	Executors       []string       `key:"executors" oneof:"process,function" doc:"The executors that this worker offers."`
+	Lease           time.Duration  `key:"lease" doc:"How long a claim lasts without a heartbeat. What loses its lease is stopped and run again."`
+	Heartbeat       time.Duration  `key:"heartbeat" doc:"How often a claim is extended; less than a third of the lease."`
+	MaxOutputBytes  Size           `key:"max_output_bytes" doc:"How much of stdout and of stderr is kept per attempt; the rest is counted and dropped."`
+	MaxResultInline Size           `key:"max_result_inline" doc:"How long the result of an execution may be to travel in its events. A longer one is kept apart, and asked for by itself."`
+	MaxResult       Size           `key:"max_result" doc:"How long the result of an execution may be at all; one that is longer makes it fail."`
+	WorkRoot        string         `key:"work_root" unset:"work in the data directory" doc:"Where the working directories of processes are made."`
+	ShutdownGrace   time.Duration  `key:"shutdown_grace" doc:"How long running executions may take to end after a stop was asked for, before they are stopped and handed back."`
 }
 
 // Results configures where long results are kept.

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -95,6 +96,8 @@ func Default() Config {
 
 func defaultCoordinator() Coordinator {
 	return Coordinator{
+		Classes:       map[string]Class{},
+		Limits:        map[string]Limit{},
 		AgeingStep:    30 * time.Second,
 		StartLimit:    time.Minute,
 		MaxDeliveries: 5,
@@ -133,16 +136,48 @@ func (c Config) TopicNaming() topics.Naming {
 	return naming
 }
 
-// TopicSpecs returns topics.Table with the partitions and retention that are
-// configured.
+// TopicSpecs returns the topics, the declared ones among them, with the partitions
+// and retention that are configured.
 func (c Config) TopicSpecs() []topics.Spec {
-	specs := topics.Table()
+	specs := specsOf(c.Topics)
 	for i, s := range specs {
 		if table, ok := c.Topics[s.Topic]; ok {
 			specs[i].Partitions, specs[i].Retention = table.Partitions, table.Retention
 		}
 	}
 	return specs
+}
+
+// specsOf returns topics.Table and behind it, by name, the further task topics that
+// are declared.
+func specsOf(declared map[topics.Topic]TopicTable) []topics.Spec {
+	specs := topics.Table()
+	for _, t := range slices.Sorted(maps.Keys(declared)) {
+		if _, builtIn := topics.SpecOf(t); !builtIn {
+			specs = append(specs, topics.TaskTopic(t))
+		}
+	}
+	return specs
+}
+
+// TaskTopic returns the topic that the tasks of a resource class go to.
+func (c Config) TaskTopic(class string) topics.Topic {
+	return cmp.Or(c.Coordinator.Classes[class].Topic, topics.ExecutionTasks)
+}
+
+// WorkerTopics returns the task topics that this process's worker reads: those that
+// are configured, or those that its resource classes are routed to.
+func (c Config) WorkerTopics() []topics.Topic {
+	if len(c.Worker.Topics) > 0 {
+		return slices.Clone(c.Worker.Topics)
+	}
+	var read []topics.Topic
+	for _, class := range c.Worker.ResourceClasses {
+		if t := c.TaskTopic(class); !slices.Contains(read, t) {
+			read = append(read, t)
+		}
+	}
+	return read
 }
 
 // HasRole says whether this process plays the role.

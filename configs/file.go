@@ -20,7 +20,7 @@ const maxFileBytes = 1 << 20
 // fileLayer reads the YAML file, if there is one.
 func (s Sources) fileLayer(env environ, known map[string]*field, found *faults) layer {
 	r := fileReader{env: env, known: known, found: found, layer: newLayer()}
-	r.name = cmp.Or(s.File, env.get("MILLRACE_CONFIG"))
+	r.name = s.fileName(env)
 	if r.name == "" {
 		return r.layer
 	}
@@ -36,6 +36,9 @@ func (s Sources) fileLayer(env environ, known map[string]*field, found *faults) 
 	r.read(content)
 	return r.layer
 }
+
+// fileName is the path of the configuration file, empty when there is none.
+func (s Sources) fileName(env environ) string { return cmp.Or(s.File, env.get("MILLRACE_CONFIG")) }
 
 // fileReader turns a YAML document into a layer.
 type fileReader struct {
@@ -110,7 +113,7 @@ func (r *fileReader) isSection(path string) bool {
 			return true
 		}
 	}
-	return false
+	return slices.ContainsFunc(tables(), func(t table) bool { return t.path == path }) // it may have no rows
 }
 
 // names returns all settings and sections, for suggestions.

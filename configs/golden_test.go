@@ -50,7 +50,7 @@ func TestTheExampleSaysWhatHoldsAnyway(t *testing.T) {
 	require.NoError(t, err)
 
 	want.Worker.ID, got.Worker.ID = "", "" // made anew each time
-	want.Coordinator.Concurrency = map[string]int{}
+	want.Coordinator.Weights = map[string]float64{}
 	assert.Equal(t, want, got)
 }
 

@@ -73,6 +73,7 @@ func (s Sources) Load() (Config, error) {
 func (s Sources) LoadWithOrigins() (Config, Origins, error) {
 	config := Default()
 	env := environment(s.Environ)
+	s.declare(&config, env)
 	known := byPath(config.fields())
 
 	var found faults

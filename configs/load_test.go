@@ -48,13 +48,13 @@ log: {level: warn, format: json}
 worker:
   lease: 60s
 coordinator:
-  concurrency: {default: 4, gpu: 1}
+  weights: {acme/ada: 4, acme/bob@example.org: 1}
 topics:
   execution_events: {name: prod_events, retention: 30d}
 `)
 	config, origins, err := configs.Sources{
 		File:      file,
-		Environ:   env(t, "MILLRACE_LOG_LEVEL=error", "MILLRACE_API_LISTEN=127.0.0.1:2222", "MILLRACE_KAFKA_BROKERS=a:1, b:2", "MILLRACE_COORDINATOR_CONCURRENCY=gpu=2"),
+		Environ:   env(t, "MILLRACE_LOG_LEVEL=error", "MILLRACE_API_LISTEN=127.0.0.1:2222", "MILLRACE_KAFKA_BROKERS=a:1, b:2", "MILLRACE_COORDINATOR_WEIGHTS=acme/bob@example.org=0.5"),
 		Overrides: []configs.Override{{Path: "api.listen", Value: "127.0.0.1:3333", Origin: "--api-listen"}},
 	}.LoadWithOrigins()
 	require.NoError(t, err)
@@ -68,7 +68,7 @@ topics:
 	assert.Equal(t, 2*configs.MiB, config.API.MaxBodyBytes)
 	assert.Equal(t, time.Minute, config.Worker.Lease)
 	assert.Equal(t, []string{"a:1", "b:2"}, config.Kafka.Brokers)
-	assert.Equal(t, map[string]int{"default": 4, "gpu": 2}, config.Coordinator.Concurrency, "maps merge key by key")
+	assert.Equal(t, map[string]float64{"acme/ada": 4, "acme/bob@example.org": 0.5}, config.Coordinator.Weights, "maps merge key by key")
 	assert.Equal(t, "prod_events", config.TopicNaming().Physical(topics.ExecutionEvents))
 	assert.Equal(t, 30*topics.Day, config.Topics[topics.ExecutionEvents].Retention)
 	assert.EqualValues(t, 12, config.Topics[topics.ExecutionEvents].Partitions, "what the file leaves out keeps its default")

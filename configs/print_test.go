@@ -56,7 +56,7 @@ func TestRedactDSN(t *testing.T) {
 
 func TestWhatIsPrintedCanBeLoaded(t *testing.T) {
 	t.Parallel()
-	want, err := configs.Sources{Environ: env(t, "MILLRACE_LOG_LEVEL=debug", "MILLRACE_COORDINATOR_CONCURRENCY=gpu=2")}.Load()
+	want, err := configs.Sources{Environ: env(t, "MILLRACE_LOG_LEVEL=debug", "MILLRACE_COORDINATOR_WEIGHTS=acme/x=2")}.Load()
 	require.NoError(t, err)
 	var out strings.Builder
 	require.NoError(t, want.WriteYAML(&out, nil))

@@ -14,6 +14,9 @@ func WriteReference(w io.Writer) error {
 	var out strings.Builder
 	out.WriteString(referenceHead)
 	config := Default()
+	for _, t := range tables() {
+		t.add(&config, t.shown)
+	}
 	var top []*field
 	for _, n := range config.tree().children {
 		if n.setting != nil {

@@ -1,6 +1,7 @@
 package configs
 
 import (
+	"encoding"
 	"fmt"
 	"reflect"
 	"slices"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/millrace/millrace/internal/limits"
 	"github.com/millrace/millrace/internal/secret"
 	"github.com/millrace/millrace/topics"
 )
@@ -22,7 +24,7 @@ type Setting struct {
 	// when only --set reaches it.
 	Flag string
 	// Type is the kind of value in a word: text, secret, bool, number, duration,
-	// size, cores, list, map.
+	// size, cores, rate, list, map.
 	Type string
 	// Default is the default as it would be written in a file; empty for none.
 	Default string
@@ -104,7 +106,11 @@ func structNodes(v reflect.Value, prefix string, store func()) []*node {
 		case map[topics.Topic]TopicTable:
 			n.children = topicNodes(value, path+".")
 		default:
-			if value.Kind() == reflect.Struct && value.Type() != reflect.TypeFor[secret.Secret]() {
+			if isTable(value) {
+				n.children = rowNodes(value, path+".")
+				break
+			}
+			if value.Kind() == reflect.Struct && !isText(value.Type()) {
 				n.children = structNodes(value, path+".", store)
 				break
 			}
@@ -115,20 +121,14 @@ func structNodes(v reflect.Value, prefix string, store func()) []*node {
 	return nodes
 }
 
-// topicNodes makes a section per topic. Values of a map cannot be changed in
-// place, so each section works on a copy that it stores after a change.
-func topicNodes(table reflect.Value, prefix string) []*node {
+// topicNodes makes a section per topic: the built-in ones in their order, then those
+// that were declared.
+func topicNodes(rows reflect.Value, prefix string) []*node {
 	var nodes []*node
-	for _, spec := range topics.Table() {
-		key := reflect.ValueOf(spec.Topic)
-		row := reflect.New(reflect.TypeFor[TopicTable]()).Elem()
-		if current := table.MapIndex(key); current.IsValid() {
-			row.Set(current)
-		}
-		store := func() { table.SetMapIndex(key, row) }
-		doc := strings.ToUpper(spec.Purpose[:1]) + spec.Purpose[1:] + "; key: " + spec.Key + "."
-		name := string(spec.Topic)
-		nodes = append(nodes, &node{key: name, doc: doc, children: structNodes(row, prefix+name+".", store)})
+	for _, spec := range specsOf(rows.Interface().(map[topics.Topic]TopicTable)) {
+		n := rowNode(rows, string(spec.Topic), prefix)
+		n.doc = strings.ToUpper(spec.Purpose[:1]) + spec.Purpose[1:] + "; key: " + spec.Key + "."
+		nodes = append(nodes, n)
 	}
 	return nodes
 }
@@ -137,7 +137,7 @@ func newField(tag reflect.StructTag, path string, value reflect.Value, store fun
 	f := &field{value: value, store: store, mustExist: tag.Get("file") == "read"}
 	f.Setting = Setting{
 		Path: path,
-		Env:  EnvPrefix + strings.ToUpper(strings.ReplaceAll(path, ".", "_")),
+		Env:  variable(path),
 		Flag: tag.Get("flag"), Type: typeName(value.Type()),
 		Default: format(value), Unset: tag.Get("unset"), Doc: tag.Get("doc"),
 	}
@@ -145,6 +145,17 @@ func newField(tag reflect.StructTag, path string, value reflect.Value, store fun
 		f.Choices = strings.Split(oneof, ",")
 	}
 	return f
+}
+
+// variable is the environment variable of a path.
+func variable(path string) string {
+	return EnvPrefix + strings.ToUpper(strings.ReplaceAll(path, ".", "_"))
+}
+
+// isText says whether values of a type are written as one text, whatever they are
+// made of.
+func isText(t reflect.Type) bool {
+	return reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
 }
 
 func typeName(t reflect.Type) string {
@@ -155,6 +166,8 @@ func typeName(t reflect.Type) string {
 		return "size"
 	case reflect.TypeFor[Cores]():
 		return "cores"
+	case reflect.TypeFor[limits.Rate]():
+		return "rate"
 	case reflect.TypeFor[secret.Secret]():
 		return "secret"
 	}
@@ -237,6 +250,8 @@ func parseText(v reflect.Value, text string) error {
 		return target.UnmarshalText([]byte(text))
 	case *RetryRule:
 		return target.UnmarshalText([]byte(text))
+	case *limits.Rate:
+		return target.UnmarshalText([]byte(text))
 	}
 	switch v.Kind() {
 	case reflect.Bool:
@@ -247,6 +262,12 @@ func parseText(v reflect.Value, text string) error {
 		v.SetBool(b)
 	case reflect.String:
 		v.SetString(text)
+	case reflect.Float64:
+		f, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			return fmt.Errorf("want a number such as 2 or 0.5, not %q", text)
+		}
+		v.SetFloat(f)
 	default:
 		n, err := strconv.ParseInt(text, 10, v.Type().Bits())
 		if err != nil {

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/millrace/millrace/topics"
 )
 
 // The bounds of numbers. They keep slips of the hand out, such as seconds where
@@ -330,17 +332,30 @@ func (v *validation) topics() {
 
 func (v *validation) coordinator() {
 	c := v.c.Coordinator
-	for _, class := range slices.Sorted(maps.Keys(c.Concurrency)) {
-		n := c.Concurrency[class]
-		if !resourceClass.MatchString(class) {
-			v.fault("coordinator.concurrency", "%q is not a resource class: want letters, digits, '_' and '-'", class)
+	for _, class := range slices.Sorted(maps.Keys(c.Classes)) {
+		if topic := c.Classes[class].Topic; topic != "" {
+			v.taskTopic("coordinator.classes."+class+".topic", topic)
 		}
-		if n < 0 {
-			v.fault("coordinator.concurrency", "%s must be 0 or more, not %d", class, n)
-		}
+		v.class("coordinator.classes."+class, c.Classes[class])
 	}
+	v.limits()
+	v.weights()
+	number(v, "coordinator.queue_depth.user", c.QueueDepth.User, 0, maxQueue)
+	number(v, "coordinator.queue_depth.total", c.QueueDepth.Total, 0, maxQueue)
 	number(v, "coordinator.max_deliveries", c.MaxDeliveries, 1, 1000)
 	number(v, "relay.batch_size", v.c.Relay.BatchSize, 1, maxBatch)
+}
+
+// taskTopic checks that a topic is one for tasks, and will be there.
+func (v *validation) taskTopic(path string, t topics.Topic) {
+	_, declared := v.c.Topics[t]
+	switch {
+	case t == topics.ExecutionTasks:
+	case !topics.IsTaskTopic(t):
+		v.fault(path, "%q is not a task topic: want execution_tasks, or execution_tasks_ and lower-case letters, digits and '_'", t)
+	case !declared:
+		v.fault(path, "the topic %s is not declared: add topics.%s", t, t)
+	}
 }
 
 var resourceClass = regexp.MustCompile(`^[A-Za-z0-9_-]{1,128}$`)
@@ -363,6 +378,12 @@ func (v *validation) worker() {
 	for _, class := range w.ResourceClasses {
 		if !resourceClass.MatchString(class) {
 			v.fault("worker.resource_classes", "%q is not a resource class: want letters, digits, '_' and '-'", class)
+		}
+	}
+	for i, t := range w.Topics {
+		v.taskTopic("worker.topics", t)
+		if slices.Contains(w.Topics[:i], t) {
+			v.fault("worker.topics", "names %s twice", t)
 		}
 	}
 	if w.Lease > 0 && w.Heartbeat > 0 && w.Heartbeat*leaseBeats >= w.Lease {

@@ -1,6 +1,7 @@
 package configs_test
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -62,19 +63,32 @@ func TestValidate(t *testing.T) {
 		"no resource class":                 {func(c *configs.Config) { c.Worker.ResourceClasses = nil }, "worker.resource_classes"},
 		"odd resource class":                {func(c *configs.Config) { c.Worker.ResourceClasses = []string{"a b"} }, "worker.resource_classes"},
 		"unknown executor":                  {func(c *configs.Config) { c.Worker.Executors = []string{"proces"} }, "worker.executors"},
-		"negative concurrency":              {func(c *configs.Config) { c.Coordinator.Concurrency = map[string]int{"x": -1} }, "coordinator.concurrency"},
-		"few connections":                   {func(c *configs.Config) { c.Postgres.MaxConns = 1 }, "postgres.max_conns"},
-		"inbox shorter than outbox":         {func(c *configs.Config) { c.Retention.Inbox = 29 * 24 * time.Hour }, "retention.inbox"},
-		"outbox of hours":                   {func(c *configs.Config) { c.Retention.Outbox = time.Hour }, "retention.outbox"},
-		"negative storage limit":            {func(c *configs.Config) { c.Postgres.StorageLimit = -1 }, "postgres.storage_limit"},
-		"odd dsn":                           {func(c *configs.Config) { c.Postgres.DSN = secret.New("mysql://canary@x") }, "postgres.dsn"},
-		"broker without port":               {func(c *configs.Config) { c.Kafka.Brokers = []string{"kafka"} }, "kafka.brokers"},
-		"broker without host":               {func(c *configs.Config) { c.Kafka.Brokers = []string{":9092"} }, "kafka.brokers"},
-		"no replica":                        {func(c *configs.Config) { c.Kafka.ReplicationFactor = 0 }, "kafka.replication_factor"},
-		"unknown driver":                    {func(c *configs.Config) { c.Kafka.Driver = "librd" }, "kafka.driver"},
-		"sasl without password":             {func(c *configs.Config) { c.Kafka.SASL = configs.SASL{Mechanism: "PLAIN", Username: "u"} }, "kafka.sasl.password"},
-		"credentials without sasl":          {func(c *configs.Config) { c.Kafka.SASL = configs.SASL{Username: "u"} }, "kafka.sasl.mechanism"},
-		"oauth without token":               {func(c *configs.Config) { c.Kafka.SASL = configs.SASL{Mechanism: "OAUTHBEARER"} }, "kafka.sasl.token"},
+		"negative cap":                      {func(c *configs.Config) { c.Coordinator.Classes["x"] = configs.Class{Slots: -1} }, "coordinator.classes.x.slots"},
+		"negative cap of memory":            {func(c *configs.Config) { c.Coordinator.Classes["x"] = configs.Class{Memory: -1} }, "coordinator.classes.x.memory"},
+		"negative cap of cpu":               {func(c *configs.Config) { c.Coordinator.Classes["x"] = configs.Class{CPU: -1} }, "coordinator.classes.x.cpu"},
+		"absurd cap of gpus":                {func(c *configs.Config) { c.Coordinator.Classes["x"] = configs.Class{GPUs: 1_000_000} }, "coordinator.classes.x.gpus"},
+		"weight of nothing":                 {func(c *configs.Config) { c.Coordinator.Weights = map[string]float64{"a/b": 0} }, "coordinator.weights"},
+		"absurd weight":                     {func(c *configs.Config) { c.Coordinator.Weights = map[string]float64{"a/b": 1001} }, "coordinator.weights"},
+		"weight that is no number":          {func(c *configs.Config) { c.Coordinator.Weights = map[string]float64{"a/b": math.NaN()} }, "coordinator.weights"},
+		"weight of a user without tenant":   {func(c *configs.Config) { c.Coordinator.Weights = map[string]float64{"ada": 1} }, "coordinator.weights"},
+		"weights at their bounds":           {func(c *configs.Config) { c.Coordinator.Weights = map[string]float64{"a/b": 0.01, "a/b/c": 1000} }, ""},
+		"negative depth":                    {func(c *configs.Config) { c.Coordinator.QueueDepth.User = -1 }, "coordinator.queue_depth.user"},
+		"limit of nothing":                  {func(c *configs.Config) { c.Coordinator.Limits["x"] = configs.Limit{Per: "user", Action: "queue"} }, "coordinator.limits.x"},
+		"limit per group": {func(c *configs.Config) {
+			c.Coordinator.Limits["x"] = configs.Limit{Per: "group", Action: "queue", Concurrency: 1}
+		}, "coordinator.limits.x.per"},
+		"few connections":           {func(c *configs.Config) { c.Postgres.MaxConns = 1 }, "postgres.max_conns"},
+		"inbox shorter than outbox": {func(c *configs.Config) { c.Retention.Inbox = 29 * 24 * time.Hour }, "retention.inbox"},
+		"outbox of hours":           {func(c *configs.Config) { c.Retention.Outbox = time.Hour }, "retention.outbox"},
+		"negative storage limit":    {func(c *configs.Config) { c.Postgres.StorageLimit = -1 }, "postgres.storage_limit"},
+		"odd dsn":                   {func(c *configs.Config) { c.Postgres.DSN = secret.New("mysql://canary@x") }, "postgres.dsn"},
+		"broker without port":       {func(c *configs.Config) { c.Kafka.Brokers = []string{"kafka"} }, "kafka.brokers"},
+		"broker without host":       {func(c *configs.Config) { c.Kafka.Brokers = []string{":9092"} }, "kafka.brokers"},
+		"no replica":                {func(c *configs.Config) { c.Kafka.ReplicationFactor = 0 }, "kafka.replication_factor"},
+		"unknown driver":            {func(c *configs.Config) { c.Kafka.Driver = "librd" }, "kafka.driver"},
+		"sasl without password":     {func(c *configs.Config) { c.Kafka.SASL = configs.SASL{Mechanism: "PLAIN", Username: "u"} }, "kafka.sasl.password"},
+		"credentials without sasl":  {func(c *configs.Config) { c.Kafka.SASL = configs.SASL{Username: "u"} }, "kafka.sasl.mechanism"},
+		"oauth without token":       {func(c *configs.Config) { c.Kafka.SASL = configs.SASL{Mechanism: "OAUTHBEARER"} }, "kafka.sasl.token"},
 		"oauth with two tokens": {func(c *configs.Config) {
 			c.Kafka.SASL = configs.SASL{Mechanism: "OAUTHBEARER", Token: secret.New("t"), TokenFile: "f"}
 		}, "kafka.sasl.token"},

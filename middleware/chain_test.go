@@ -210,6 +210,37 @@ func TestPanicIsAHandlerFaultWithoutItsStackInTheLetter(t *testing.T) {
 	assert.Contains(t, log.String(), "chain_test.go", "the stack is in the log")
 }
 
+// What a handler says goes into the letter as it is, like the record itself, and into
+// the log without what looks like a secret.
+func TestSecretsOfHandlersStayOutOfTheLog(t *testing.T) {
+	t.Parallel()
+	const said = "dial postgres://app:hunter2@db: refused"
+	for name, fail := range map[string]func() error{
+		"an error": func() error { return errors.New(said) },
+		"a panic":  func() error { panic(said) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var log bytes.Buffer
+			cfg := noWait()
+			cfg.Log = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+			f, err := run(t.Context(), cfg, func(_ context.Context, f *middleware.Flight) error {
+				if f.Live() == 0 {
+					settle(f)
+					return nil
+				}
+				return fail()
+			}, topics.Record{})
+			require.NoError(t, err)
+			assert.Contains(t, f.Items[0].Letter.Reason, said)
+			for _, line := range []string{"attempt failed", "record dead-lettered", "postgres://app:***@db"} {
+				assert.Contains(t, log.String(), line)
+			}
+			assert.NotContains(t, log.String(), "hunter2")
+		})
+	}
+}
+
 func TestFence(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())

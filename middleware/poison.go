@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/millrace/millrace/internal/secret"
 )
 
 // poison finds the record that is to blame and condemns it: it attaches a Letter
@@ -123,7 +125,7 @@ func (p *poisoner) attach(msg *message.Message, f *Flight, item *Item, class Cla
 	p.cfg.Log.WarnContext(msg.Context(), "record dead-lettered",
 		"consumer", p.cfg.Consumer, "topic", item.Record.Topic, "partition", item.Record.Partition,
 		"offset", item.Record.Offset, "event_type", item.Letter.EventType, "event_id", item.Letter.EventID,
-		"class", class.String(), "attempts", item.Letter.Attempts, "error", item.Letter.Reason)
+		"class", class.String(), "attempts", item.Letter.Attempts, "error", secret.Redact(item.Letter.Reason))
 }
 
 func (p *poisoner) noteSettled(f *Flight) {

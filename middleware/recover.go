@@ -5,6 +5,8 @@ import (
 	"runtime/debug"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/millrace/millrace/internal/secret"
 )
 
 // PanicError is a handler's panic as an error: a handler fault. The stack goes to
@@ -38,7 +40,7 @@ func recoverPanic(cfg Config) message.HandlerMiddleware {
 				d := flightOf(msg).Delivery
 				cfg.Log.ErrorContext(msg.Context(), "handler panicked",
 					"consumer", cfg.Consumer, "topic", d.Topic, "partition", d.Partition,
-					"offset", d.First().Offset, "panic", fmt.Sprint(value), "stack", stack)
+					"offset", d.First().Offset, "panic", secret.Redact(fmt.Sprint(value)), "stack", stack)
 			}()
 			return next(msg)
 		}

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/millrace/millrace/internal/secret"
 )
 
 // retry attempts again what may succeed next time, and waits in between. The
@@ -39,7 +41,7 @@ func retry(cfg Config) message.HandlerMiddleware {
 				}
 				cfg.Log.DebugContext(ctx, "attempt failed", "consumer", cfg.Consumer, "topic", flight.Delivery.Topic,
 					"partition", flight.Delivery.Partition, "offset", flight.Items[0].Record.Offset,
-					"attempt", flight.Attempt, "next_in", wait, "error", err)
+					"attempt", flight.Attempt, "next_in", wait, "error", secret.Redact(err.Error()))
 				if !cfg.Sleep(ctx, wait) {
 					return nil, errors.Join(err, context.Cause(ctx))
 				}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/internal/delivery"
+	"github.com/millrace/millrace/internal/secret"
 	"github.com/millrace/millrace/middleware"
 	"github.com/millrace/millrace/topics"
 )
@@ -157,7 +158,7 @@ func (d *drainer) drain(ctx context.Context, lane Lane, stop <-chan struct{}) {
 		return
 	case err != nil:
 		wait = min(time.Second<<min(lane.Tries, 10), laneBackoffMax)
-		d.log.WarnContext(ctx, "lane is stalled, it will be tried again", append(attrs, "next_in", wait, "error", err)...)
+		d.log.WarnContext(ctx, "lane is stalled, it will be tried again", append(attrs, "next_in", wait, "error", secret.Redact(err.Error()))...)
 	}
 	// Also when the program stops, so that nobody has to wait for the lease to end.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), laneGoodbye)

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 
 	"github.com/ThreeDotsLabs/watermill"
+
+	"github.com/millrace/millrace/internal/secret"
 )
 
 // watermillLog passes Watermill's log on, one level lower than Watermill has it:
@@ -27,7 +29,11 @@ func (l watermillLog) Error(msg string, err error, fields watermill.LogFields) {
 	if l.closing.Load() || strings.HasPrefix(msg, "Handler returned error") {
 		level = slog.LevelDebug
 	}
-	l.write(level, msg, fields, "error", err)
+	cause := ""
+	if err != nil {
+		cause = secret.Redact(err.Error())
+	}
+	l.write(level, msg, fields, "error", cause)
 }
 
 func (l watermillLog) Info(msg string, fields watermill.LogFields) {

@@ -21,6 +21,7 @@ type executionRow struct {
 	attempt   int
 	state     execution.State
 	stateAt   int64
+	priority  priorityPart
 	queued    queuedPart
 	scheduled scheduledPart
 	started   startedPart
@@ -30,6 +31,10 @@ type executionRow struct {
 }
 
 type (
+	priorityPart struct {
+		at    int64
+		value int
+	}
 	queuedPart struct {
 		at        int64
 		time      time.Time
@@ -70,6 +75,9 @@ func (r *executionRow) apply(env topics.Envelope, event topics.Event) {
 	switch e := event.(type) {
 	case topics.ExecutionRequested:
 		r.request, r.asked = &e.Request, e.RequestedAt
+		r.setPriority(priorityPart{v, e.Request.Priority})
+	case topics.ExecutionReprioritized:
+		r.setPriority(priorityPart{v, e.Priority})
 	case topics.ExecutionQueued:
 		r.reached(e.Attempt)
 		r.setQueued(queuedPart{v, env.Time, e.ReadyAt})
@@ -134,6 +142,20 @@ func (r *executionRow) applyEnd(env topics.Envelope, event topics.Event) {
 }
 
 func (r *executionRow) reached(attempt int) { r.attempt = max(r.attempt, attempt) }
+
+// stored is the priority as a value of its column, or null as long as no event told.
+func (p priorityPart) stored() any {
+	if p.at == 0 {
+		return nil
+	}
+	return p.value
+}
+
+func (r *executionRow) setPriority(p priorityPart) {
+	if p.at > r.priority.at {
+		r.priority = p
+	}
+}
 
 func (r *executionRow) setQueued(p queuedPart) {
 	if p.at > r.queued.at {

@@ -31,7 +31,6 @@ func executionViews() table[executionRow] {
 			col("name", "text", first(), asked(func(q *topics.Request) any { return text(nameOf(*q)) })),
 			col("executor", "text", first(), asked(func(q *topics.Request) any { return text(q.Executor) })),
 			col("resource_class", "text", first(), asked(func(q *topics.Request) any { return text(q.ResourceClass) })),
-			col("priority", "int2", first(), asked(func(q *topics.Request) any { return q.Priority })),
 			col("concurrency_key", "text", first(), asked(func(q *topics.Request) any { return text(q.ConcurrencyKey) })),
 			col("labels", "jsonb", first(), asked(func(q *topics.Request) any { return labels(q.Labels) })),
 			col("origin_kind", "text", first(), asked(func(q *topics.Request) any { return text(q.Origin.Kind) })),
@@ -43,6 +42,9 @@ func executionViews() table[executionRow] {
 				return moment(*q.NotBefore)
 			})),
 			col("requested_at", "timestamptz", first(), func(r *row) any { return moment(r.asked) }),
+
+			col("priority", "int2", latest("priority_version"), func(r *row) any { return r.priority.stored() }),
+			col("priority_version", "int8", highest(), func(r *row) any { return r.priority.at }),
 
 			col("version", "int8", highest(), func(r *row) any { return r.version }),
 			col("attempt", "int4", highest(), func(r *row) any { return r.attempt }),

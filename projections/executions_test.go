@@ -42,11 +42,13 @@ func history(t testing.TB, id string) []topics.Envelope {
 	e := execution.New(id, request(nil), now)
 	must := func(err error) { require.NoError(t, err) }
 	run := func(worker string) {
-		_, err := e.Schedule(tick(), "c1", policy)
+		_, err := e.Schedule(tick(), "c1", topics.ScheduledInTurn, policy)
 		must(err)
 		must(e.Start(tick(), worker, e.Attempt, time.Minute))
 	}
+	must(e.Reprioritize(tick(), 4, "ada", "", policy))
 	must(e.Queue(tick(), policy))
+	must(e.Reprioritize(tick(), 5, "ada", "urgent", policy))
 	run("w1")
 	e.Output(tick(), topics.ExecutionOutput{ExecutionID: id, Attempt: 1, Stream: "stdout", Data: []byte("x"), Size: 1})
 	now = now.Add(time.Hour)
@@ -99,7 +101,7 @@ func TestTheViewShowsWhereAnExecutionStands(t *testing.T) {
 		states = append(states, list(t, pool, Filter{})[0].State)
 	}
 	assert.Equal(t, []execution.State{
-		"REQUESTED", "QUEUED", "SCHEDULED", "RUNNING", "RUNNING", "RUNNING", // output, lease_expired
+		"REQUESTED", "REQUESTED", "QUEUED", "QUEUED", "SCHEDULED", "RUNNING", "RUNNING", "RUNNING", // output, lease_expired
 		"QUEUED", "SCHEDULED", "RUNNING", "QUEUED", "SCHEDULED", "RUNNING", "RUNNING", "CANCELLED",
 	}, states)
 
@@ -107,6 +109,7 @@ func TestTheViewShowsWhereAnExecutionStands(t *testing.T) {
 	assert.Equal(t, "echo", v.Name)
 	assert.Equal(t, map[string]string{"team": "blue"}, v.Labels)
 	assert.Equal(t, "rest", v.OriginKind)
+	assert.Equal(t, 5, v.Priority)
 	assert.Equal(t, 3, v.Attempt)
 	assert.Equal(t, "w3", v.Worker)
 	assert.Equal(t, "cancelled", v.Reason)
@@ -124,7 +127,7 @@ func TestAnAttemptThatWaitsAgainShowsWhyAndNothingOfTheLastRun(t *testing.T) {
 	pool := database(t)
 	events := history(t, "e1")
 	failed := slices.IndexFunc(events, func(e topics.Envelope) bool {
-		return e.Type == topics.ExecutionRequeued{}.EventType() && e.Sequence > 8
+		return e.Type == topics.ExecutionRequeued{}.EventType() && e.Sequence > 10
 	})
 	apply(t, pool, events[:failed+1]...)
 	v := list(t, pool, Filter{})[0]

@@ -36,6 +36,7 @@ func catalogue() []Type {
 		executionRequestedType(),
 		executionQueuedType(),
 		executionRejectedType(),
+		executionReprioritizedType(),
 		executionScheduledType(),
 		executionTaskType(),
 		executionStartedType(),

@@ -9,6 +9,10 @@ type ExecutionCancelled struct {
 	ExecutionID string `json:"execution_id" schema:"minLength=1,maxLength=255"`
 	// Attempt is the attempt that this ended; 0 when none was queued yet.
 	Attempt int `json:"attempt" schema:"minimum=0"`
+	// Cause says how it came to its end: "on_request", or "worker_lost" when the
+	// worker that was to stop it was not heard of until its lease ran out. Readers
+	// accept causes that they do not know.
+	Cause string `json:"cause,omitempty" schema:"code,known=on_request|worker_lost"`
 	// By names who asked; empty when nobody was authenticated.
 	By string `json:"by,omitempty"`
 	// Reason is what the caller gave, in words.
@@ -32,6 +36,7 @@ func executionCancelledType() Type {
 	return newType(ExecutionEvents, "CANCELLED", ExecutionCancelled{
 		ExecutionID: exampleExecutionID,
 		Attempt:     1,
+		Cause:       CancelledOnRequest,
 		By:          "ada",
 		Reason:      "wrong input",
 		WasRunning:  true,

@@ -10,6 +10,9 @@ type ExecutionQuarantined struct {
 	Attempt int `json:"attempt" schema:"minimum=1"`
 	// Deliveries counts how often the execution was handed to a worker.
 	Deliveries int `json:"deliveries" schema:"minimum=0"`
+	// Cause says what happened too often. Readers accept causes that they do not
+	// know.
+	Cause string `json:"cause,omitempty" schema:"code,known=lease_expired"`
 	// Message says it in words, for people.
 	Message string `json:"message,omitempty"`
 }
@@ -25,6 +28,7 @@ func executionQuarantinedType() Type {
 		ExecutionID: exampleExecutionID,
 		Attempt:     5,
 		Deliveries:  5,
+		Cause:       QuarantinedLeaseExpired,
 		Message:     "its lease expired 5 times",
 	})
 }

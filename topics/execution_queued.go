@@ -15,6 +15,10 @@ type ExecutionQueued struct {
 	Priority int `json:"priority" schema:"minimum=1,maximum=5"`
 	// ReadyAt is the earliest time at which it may be admitted.
 	ReadyAt time.Time `json:"ready_at"`
+	// Reason says from when on it waits for admission: "ready", from now on, or
+	// "not_before", from the time that it asked for. Readers accept reasons that they
+	// do not know.
+	Reason string `json:"reason,omitempty" schema:"code,known=ready|not_before"`
 }
 
 // EventType implements Event.
@@ -30,5 +34,6 @@ func executionQueuedType() Type {
 		ResourceClass: DefaultResourceClass,
 		Priority:      DefaultPriority,
 		ReadyAt:       exampleTime(),
+		Reason:        QueuedReady,
 	})
 }

@@ -7,8 +7,9 @@ import "time"
 type ExecutionRejected struct {
 	// ExecutionID is the id of the execution: key and subject.
 	ExecutionID string `json:"execution_id" schema:"minLength=1,maxLength=255"`
-	// Reason is a stable code in snake_case, such as "unknown_executor".
-	Reason string `json:"reason" schema:"code"`
+	// Reason is a stable code in snake_case. Readers accept reasons that they do not
+	// know.
+	Reason string `json:"reason" schema:"code,known=exceeds_capacity|rate_limited|queue_full|unknown_resource_class|limit_key_invalid"`
 	// Message says it in words, for people.
 	Message string `json:"message,omitempty"`
 	// RetryAfter is how long to wait before asking again; zero when asking again
@@ -25,7 +26,7 @@ func (e ExecutionRejected) EventKey() string { return e.ExecutionID }
 func executionRejectedType() Type {
 	return newType(ExecutionEvents, "REJECTED", ExecutionRejected{
 		ExecutionID: exampleExecutionID,
-		Reason:      "rate_limited",
+		Reason:      RejectedRateLimited,
 		Message:     "more than 100 executions per minute",
 		RetryAfter:  Duration(20 * time.Second),
 	})

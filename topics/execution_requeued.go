@@ -28,7 +28,7 @@ func executionRequeuedType() Type {
 	return newType(ExecutionEvents, "QUEUED", ExecutionRequeued{
 		ExecutionID: exampleExecutionID,
 		Attempt:     2,
-		Cause:       "failed",
+		Cause:       RequeuedFailed,
 		Failure:     &Failure{Reason: "exit_code", Message: "exit status 3", ExitCode: new(3), Retryable: true},
 		ReadyAt:     exampleTime().Add(time.Second),
 	})

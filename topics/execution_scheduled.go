@@ -15,6 +15,12 @@ type ExecutionScheduled struct {
 	// WaitedMillis is the time in the queue, in milliseconds, from when it was
 	// ready.
 	WaitedMillis int64 `json:"waited_millis" schema:"minimum=0"`
+	// Reason says why it was let through at this moment: "in_turn", it came first;
+	// "passed_waiting_larger", it is small enough for what was free, while a larger
+	// one that came first has not waited for long; "aged", its wait had raised it
+	// above its own priority. Readers accept reasons that they do not know; what was
+	// admitted before reasons were recorded has none.
+	Reason string `json:"reason,omitempty" schema:"code,known=in_turn|passed_waiting_larger|aged"`
 }
 
 // EventType implements Event.
@@ -30,5 +36,6 @@ func executionScheduledType() Type {
 		ResourceClass: DefaultResourceClass,
 		Admitter:      "coordinator-1",
 		WaitedMillis:  12,
+		Reason:        ScheduledInTurn,
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -39,7 +40,7 @@ type Spec struct {
 	Purpose string
 }
 
-// Table returns the topics in the order in which they are created. The caller
+// Table returns the built-in topics in the order in which they are created. The caller
 // may change the slice.
 func Table() []Spec {
 	return []Spec{
@@ -47,6 +48,31 @@ func Table() []Spec {
 		{ExecutionTasks, 6, 3 * Day, "execution id", "scheduled work for workers"},
 		{DeadLetters, 3, 90 * Day, "key of the original record", "records that a consumer gave up on"},
 	}
+}
+
+// taskTopicPrefix begins the names of further task topics.
+const taskTopicPrefix = string(ExecutionTasks) + "_"
+
+// IsTaskTopic says whether t is ExecutionTasks or has the name of a further task
+// topic: execution_tasks_ and lower-case letters, digits and '_', at most 64 of
+// them. Task topics carry ExecutionTask and nothing else.
+func IsTaskTopic(t Topic) bool {
+	if t == ExecutionTasks {
+		return true
+	}
+	name, ok := strings.CutPrefix(string(t), taskTopicPrefix)
+	if !ok || name == "" || len(name) > 64 {
+		return false
+	}
+	return strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789_") == ""
+}
+
+// TaskTopic returns how a further task topic is made when nothing else is said: as
+// ExecutionTasks is.
+func TaskTopic(t Topic) Spec {
+	spec, _ := SpecOf(ExecutionTasks)
+	spec.Topic, spec.Purpose = t, "scheduled work of the resource classes that are routed here"
+	return spec
 }
 
 // SpecOf returns the row of Table for t and whether there is one.

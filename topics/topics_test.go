@@ -93,7 +93,7 @@ func TestStates(t *testing.T) {
 		states[typ.State] = append(states[typ.State], short)
 	}
 	assert.Equal(t, map[string][]string{
-		"":            {"task", "output", "cancel_requested", "lease_expired"},
+		"":            {"reprioritized", "task", "output", "cancel_requested", "lease_expired"},
 		"REQUESTED":   {"requested"},
 		"QUEUED":      {"queued", "requeued"},
 		"REJECTED":    {"rejected"},
@@ -131,4 +131,18 @@ func TestDuration(t *testing.T) {
 	err = new(Duration).UnmarshalText([]byte("hunter2"))
 	require.Error(t, err)
 	assert.NotContains(t, err.Error(), "hunter2")
+}
+
+func TestTaskTopics(t *testing.T) {
+	t.Parallel()
+	for _, name := range []Topic{ExecutionTasks, "execution_tasks_gpu", "execution_tasks_long_running_2"} {
+		assert.True(t, IsTaskTopic(name), name)
+	}
+	for _, name := range []Topic{"", ExecutionEvents, "execution_tasks_", "execution_tasks_GPU", "execution_tasks_a-b", "execution_task", "tasks", ExecutionTasks + "gpu", Topic("execution_tasks_" + strings.Repeat("x", 65))} {
+		assert.False(t, IsTaskTopic(name), name)
+	}
+	spec := TaskTopic("execution_tasks_gpu")
+	assert.Equal(t, Topic("execution_tasks_gpu"), spec.Topic)
+	assert.EqualValues(t, 6, spec.Partitions)
+	assert.Equal(t, 3*Day, spec.Retention)
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -60,14 +61,19 @@ func shortType(kind string) string {
 // eventDetail says what an event adds to its type.
 func eventDetail(e client.Event) string {
 	var data struct {
-		Attempt int    `json:"attempt"`
-		Worker  string `json:"worker"`
-		Reason  string `json:"reason"`
-		Message string `json:"message"`
-		Cause   string `json:"cause"`
-		Stream  string `json:"stream"`
-		Size    int    `json:"size"`
-		Failure struct {
+		Attempt          int    `json:"attempt"`
+		Worker           string `json:"worker"`
+		By               string `json:"by"`
+		Reason           string `json:"reason"`
+		Message          string `json:"message"`
+		Cause            string `json:"cause"`
+		Stream           string `json:"stream"`
+		Size             int    `json:"size"`
+		WaitedMillis     int64  `json:"waited_millis"`
+		Priority         int    `json:"priority"`
+		PreviousPriority int    `json:"previous_priority"`
+		RetryAfter       string `json:"retry_after"`
+		Failure          struct {
 			Reason  string `json:"reason"`
 			Message string `json:"message"`
 		} `json:"failure"`
@@ -86,9 +92,21 @@ func eventDetail(e client.Event) string {
 	if e.Type == client.EventOutput {
 		parts = append(parts, fmt.Sprintf("%d bytes of %s", data.Size, data.Stream))
 	}
+	if data.PreviousPriority > 0 {
+		parts = append(parts, fmt.Sprintf("priority %d instead of %d", data.Priority, data.PreviousPriority))
+	}
+	if data.WaitedMillis > 0 {
+		parts = append(parts, "after "+span(time.Duration(data.WaitedMillis)*time.Millisecond))
+	}
 	why := cmp.Or(data.Failure.Message, data.Message, data.Failure.Reason, data.Reason, data.Cause)
 	if why != "" {
 		parts = append(parts, strings.ReplaceAll(why, "_", " "))
+	}
+	if data.By != "" {
+		parts = append(parts, "by "+data.By)
+	}
+	if data.RetryAfter != "" {
+		parts = append(parts, "ask again in "+data.RetryAfter)
 	}
 	return cmp.Or(strings.Join(parts, ", "), "-")
 }

@@ -17,7 +17,9 @@ func (c *cli) getCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "get ID",
 		Short: "Show one execution in full",
-		Long:  `Show one execution as it stands: its request, its times, and its result once it has ended.`,
+		Long: `Show one execution as it stands: its request, its times, and its result once it has
+ended. Of one that is QUEUED it also tells its place in the queue and what it waits for,
+as far as a line of it; "millrace explain" tells the whole.`,
 		Example: `  millrace executions get 0198c0de-0000-7000-8000-000000000001
   millrace executions get 0198c0de-0000-7000-8000-000000000001 -o yaml --watch`,
 		Args: args(cobra.ExactArgs(1)),
@@ -27,15 +29,21 @@ func (c *cli) getCommand() *cobra.Command {
 				return err
 			}
 			if c.output == "table" || c.output == "wide" {
-				return c.describe(w, e)
+				var why client.Explanation
+				if e.State == "QUEUED" {
+					// Without it the execution is worth showing too.
+					why, _ = api.Explain(ctx, id)
+				}
+				return c.describe(w, e, why)
 			}
 			return render(c, w, c.executionListing([]client.Execution{e}, true))
 		}),
 	}
 }
 
-// describe writes an execution as lines of name and value.
-func (c *cli) describe(w io.Writer, e client.Execution) error {
+// describe writes an execution as lines of name and value, and why it waits if that is
+// known.
+func (c *cli) describe(w io.Writer, e client.Execution, why client.Explanation) error {
 	tabs := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	line := func(name, value string) {
 		if value = oneLine(value); name == "State" {
@@ -51,6 +59,10 @@ func (c *cli) describe(w io.Writer, e client.Execution) error {
 	}
 	line("ID", e.ID)
 	line("State", state)
+	if len(why.Waits) > 0 {
+		line("Waits because", why.Waits[0].Message)
+		line("Place in queue", c.placeText(why))
+	}
 	line("Result", resultText(e.Result))
 	line("Runs", what(e))
 	line("Executor", e.Executor)
@@ -87,6 +99,22 @@ func (c *cli) describe(w io.Writer, e client.Execution) error {
 		line("Stderr", streamText(e.Result.Stderr))
 	}
 	return tabs.Flush()
+}
+
+// placeText is about where in the queue an execution is, and when it will be admitted.
+func (c *cli) placeText(why client.Explanation) string {
+	const most = 10_000
+	var parts []string
+	switch {
+	case why.Position > most:
+		parts = append(parts, fmt.Sprintf("behind %d or more", most))
+	case why.Position > 0:
+		parts = append(parts, fmt.Sprintf("about %d", why.Position))
+	}
+	if why.StartsAt != nil {
+		parts = append(parts, "starts at about "+c.timeText(why.StartsAt))
+	}
+	return strings.Join(parts, ", ")
 }
 
 // timeText is a time and how long ago it was.

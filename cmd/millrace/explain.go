@@ -59,5 +59,8 @@ func printExplanation(w io.Writer, x client.Explanation) error {
 			return err
 		}
 	}
+	if x.Outlook != "" {
+		_, err = fmt.Fprintln(w, oneLine(x.Outlook))
+	}
 	return err
 }

@@ -17,6 +17,7 @@ import (
 // implements it.
 type Admission interface {
 	Admit(ctx context.Context, a store.Admission) (store.Admitted, error)
+	RecordRate(ctx context.Context, class string, perSecond float64) error
 	Classes(ctx context.Context) ([]string, error)
 }
 
@@ -25,7 +26,7 @@ type AdmitterConfig struct {
 	// ID names this coordinator in leases and events.
 	ID     string
 	Limits Limits
-	// BatchSize is how many executions one transaction admits at most. Default 256.
+	// BatchSize is how many executions one transaction admits at most. Default 512.
 	BatchSize int
 	// PollInterval is how often the queue is looked at when nothing woke the
 	// admitter. Default 250 ms.
@@ -37,7 +38,7 @@ type AdmitterConfig struct {
 
 func (c AdmitterConfig) withDefaults() AdmitterConfig {
 	if c.BatchSize == 0 {
-		c.BatchSize = 256
+		c.BatchSize = 512
 	}
 	if c.PollInterval == 0 {
 		c.PollInterval = 250 * time.Millisecond
@@ -125,7 +126,7 @@ func unlessAny(wakes <-chan struct{}, classes int) <-chan struct{} {
 
 // runClass is the active admitter of one class whenever its lease can be had.
 func (a *Admitter) runClass(ctx context.Context, class string) {
-	err := a.leases.Run(ctx, "admitter:"+class, func(ctx context.Context, held *lease.Held) error {
+	err := a.leases.Run(ctx, store.AdmitterLease(class), func(ctx context.Context, held *lease.Held) error {
 		a.log.InfoContext(ctx, "admitter is active", "resource_class", class, "token", held.Token())
 		a.admitWhileHeld(ctx, class, held)
 		return nil
@@ -138,12 +139,13 @@ func (a *Admitter) runClass(ctx context.Context, class string) {
 func (a *Admitter) admitWhileHeld(ctx context.Context, class string, held *lease.Held) {
 	wakes, stop := a.wakes.Subscribe(store.WakeAdmission)
 	defer stop()
-	ticker := time.NewTicker(a.cfg.PollInterval)
-	defer ticker.Stop()
 	fence := func(ctx context.Context, tx pgx.Tx) error { return held.Check(ctx, tx) }
+	memory := &store.Memory{}
+	var pace pace
 	for ctx.Err() == nil {
 		done, err := a.admission.Admit(ctx, store.Admission{
-			Class: class, Admitter: a.cfg.ID, Limit: a.cfg.Limits.Concurrency[class], Max: a.cfg.BatchSize, Fence: fence,
+			Class: class, Admitter: a.cfg.ID, Cap: a.cfg.Limits.Classes[class].cap(), Max: a.cfg.BatchSize,
+			Config: a.cfg.Limits.choice(), Fence: fence, Memory: memory,
 		})
 		switch {
 		case err != nil && ctx.Err() == nil:
@@ -151,14 +153,38 @@ func (a *Admitter) admitWhileHeld(ctx context.Context, class string, held *lease
 		case err == nil:
 			a.admitted.WithLabelValues(class).Add(float64(done.Executions))
 			a.free.WithLabelValues(class).Set(float64(done.Free))
+			a.keepPace(ctx, class, &pace, done)
 			if done.More {
 				continue
 			}
 		}
+		timer := time.NewTimer(a.wait(done))
 		select {
 		case <-ctx.Done():
 		case <-wakes:
-		case <-ticker.C:
+		case <-timer.C:
 		}
+		timer.Stop()
 	}
+}
+
+// keepPace remembers how fast the class is admitted, from which people are told how
+// long they will wait.
+func (a *Admitter) keepPace(ctx context.Context, class string, p *pace, done store.Admitted) {
+	rate, fresh := p.round(time.Now(), done.Executions, done.Crowded)
+	if !fresh {
+		return
+	}
+	if err := a.admission.RecordRate(ctx, class, rate); err != nil && ctx.Err() == nil {
+		a.log.WarnContext(ctx, "rate of admission was not recorded", "resource_class", class, "error", err)
+	}
+}
+
+// wait returns how long to wait for a wake-up: no longer than until something may go
+// on by itself.
+func (a *Admitter) wait(done store.Admitted) time.Duration {
+	if done.Wait == 0 {
+		return a.cfg.PollInterval
+	}
+	return min(done.Wait, a.cfg.PollInterval)
 }

@@ -6,7 +6,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/millrace/millrace/internal/execution"
 	"github.com/millrace/millrace/internal/execution/store"
 	"github.com/millrace/millrace/pipeline"
 	"github.com/millrace/millrace/topics"
@@ -18,7 +17,8 @@ const ConsumerName = "coordinator"
 
 // Queue is what the consumer needs of the executions; *store.Store implements it.
 type Queue interface {
-	Queue(ctx context.Context, tx pgx.Tx, ids []string, validate store.Validator) error
+	Queue(ctx context.Context, tx pgx.Tx, ids []string, rules store.Rules) error
+	ResourceClasses(ctx context.Context, tx pgx.Tx) ([]store.ResourceClass, error)
 	Committed()
 }
 
@@ -30,6 +30,7 @@ var errNoPgx = errors.New("coordinator needs a PostgreSQL transaction")
 // It is guarded by state: a request that comes again finds its execution past
 // REQUESTED and changes nothing.
 func NewConsumer(queue Queue, limits Limits) pipeline.Consumer {
+	classes := newInventory(queue, limits)
 	handle := func(ctx context.Context, tx pipeline.Tx, batch []topics.ExecutionRequested) error {
 		under, ok := pipeline.PgxTx(tx)
 		if !ok {
@@ -39,8 +40,11 @@ func NewConsumer(queue Queue, limits Limits) pipeline.Consumer {
 		for i, e := range batch {
 			ids[i] = e.ExecutionID
 		}
+		if err := classes.cover(ctx, under, batch); err != nil {
+			return err
+		}
 		pipeline.AfterCommit(tx, queue.Committed)
-		return queue.Queue(ctx, under, ids, limits.validate)
+		return queue.Queue(ctx, under, ids, limits.rules(classes))
 	}
 	return pipeline.Consumer{
 		Name:           ConsumerName,
@@ -48,20 +52,4 @@ func NewConsumer(queue Queue, limits Limits) pipeline.Consumer {
 		Handle:         pipeline.OnBatchTx(handle),
 		GuardedByState: true,
 	}
-}
-
-// Limits are the configured bounds of the coordinator.
-type Limits struct {
-	// Concurrency is how many slots may be in use at once, by resource class. A
-	// class that is not in it has no limit beyond what its workers announce.
-	Concurrency map[string]int
-}
-
-// validate rejects what could never be admitted.
-func (l Limits) validate(e *execution.Execution) (reason, message string) {
-	limit, limited := l.Concurrency[e.Request.ResourceClass]
-	if limited && limit > 0 && e.Slots() > limit {
-		return "exceeds_capacity", "the execution needs more slots than its resource class may use at once"
-	}
-	return "", ""
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/millrace/millrace/internal/postgres"
 	"github.com/millrace/millrace/internal/secret"
 	"github.com/millrace/millrace/internal/testenv"
+	"github.com/millrace/millrace/pipeline"
 	"github.com/millrace/millrace/pipeline/pipelinetest"
 	"github.com/millrace/millrace/topics"
 )
@@ -119,8 +120,14 @@ func (b *bench) submit(change ...func(*topics.Request)) topics.ExecutionRequeste
 // is committed at the end.
 func (b *bench) feed(limits coordinator.Limits, events ...topics.Event) {
 	b.t.Helper()
+	b.feedTo(coordinator.NewConsumer(b.store, limits), events...)
+}
+
+// feedTo is feed, to a consumer that has seen more.
+func (b *bench) feedTo(consumer pipeline.Consumer, events ...topics.Event) {
+	b.t.Helper()
 	require.NoError(b.t, postgres.InTx(b.t.Context(), b.pool, func(_ context.Context, tx pgx.Tx) error {
-		h := pipelinetest.New(b.t, coordinator.NewConsumer(b.store, limits), pipelinetest.WithTx(tx))
+		h := pipelinetest.New(b.t, consumer, pipelinetest.WithTx(tx))
 		h.Feed(events...)
 		require.Empty(b.t, h.DeadLetters())
 		return nil
@@ -159,7 +166,7 @@ func TestConsumerRejectsWhatCouldNeverRun(t *testing.T) {
 	b := setup(t)
 	large := b.submit(func(r *topics.Request) { r.Requirements.Slots = 5 })
 	small := b.submit()
-	b.feed(coordinator.Limits{Concurrency: map[string]int{"default": 4}}, large, small)
+	b.feed(coordinator.Limits{Classes: map[string]coordinator.Class{"default": {Slots: 4}}}, large, small)
 	e, err := b.store.Get(t.Context(), large.ExecutionID)
 	require.NoError(t, err)
 	assert.Equal(t, execution.Rejected, e.State)
@@ -210,7 +217,7 @@ func TestLimitHoldsWithManyAdmitters(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.announce(100)
-	limits := coordinator.Limits{Concurrency: map[string]int{"default": 3}}
+	limits := coordinator.Limits{Classes: map[string]coordinator.Class{"default": {Slots: 3}}}
 	for _, id := range []string{"c1", "c2", "c3"} {
 		b.admitter(id, limits)
 	}

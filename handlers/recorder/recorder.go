@@ -5,11 +5,16 @@
 // the log must be able to show what lay in the topic. Records of one partition
 // are appended in order, in the transaction that moves the consumer's position;
 // after a crash the same batch comes again and adds nothing.
+//
+// On the way it counts the decisions that lie in the log, by what was decided and
+// why: wherever they were taken, here each of them comes by.
 package recorder
 
 import (
 	"context"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/millrace/millrace/internal/eventlog"
 	"github.com/millrace/millrace/pipeline"
@@ -24,17 +29,42 @@ const Name = "recorder"
 // this much behind while there is much to do.
 const gather = 100 * time.Millisecond
 
-// New returns the consumer that records execution_events.
-func New() pipeline.Consumer {
+// New returns the consumer that records execution_events. It registers its counter.
+func New(reg prometheus.Registerer) pipeline.Consumer {
+	decisions := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "millrace_decisions_total", Help: "Decisions about executions that were recorded, by what was decided and why.",
+	}, []string{"decision", "reason"})
+	reg.MustRegister(decisions)
 	return pipeline.Consumer{
 		Name:  Name,
 		Topic: topics.ExecutionEvents,
 		Handle: pipeline.OnBatchTx(func(ctx context.Context, tx pipeline.Tx, batch []topics.Record) error {
-			return eventlog.Append(ctx, tx, batch)
+			if err := eventlog.Append(ctx, tx, batch); err != nil {
+				return err
+			}
+			pipeline.AfterCommit(tx, func() { count(decisions, batch) })
+			return nil
 		}),
 		GuardedByState: true,
 		Replay:         false,
 		BatchSize:      500,
 		Gather:         gather,
+	}
+}
+
+// otherReason stands for reasons that this version does not know: anybody may write
+// to a topic, and no label may grow with what they write.
+const otherReason = "other"
+
+func count(decisions *prometheus.CounterVec, batch []topics.Record) {
+	for _, r := range batch {
+		d, decides := topics.DecisionOf(r)
+		if !decides {
+			continue
+		}
+		if !d.Known() {
+			d.Reason = otherReason
+		}
+		decisions.WithLabelValues(d.Name, d.Reason).Inc()
 	}
 }

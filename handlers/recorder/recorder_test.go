@@ -2,9 +2,12 @@ package recorder_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -32,7 +35,7 @@ func TestEveryRecordIsRecordedOnceWhateverItIs(t *testing.T) {
 	tx, err := database(t).Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { require.NoError(t, tx.Rollback(context.WithoutCancel(t.Context()))) }()
-	h := pipelinetest.New(t, recorder.New(), pipelinetest.WithTx(tx))
+	h := pipelinetest.New(t, recorder.New(prometheus.NewRegistry()), pipelinetest.WithTx(tx))
 
 	queued, err := topics.NewEnvelope(topics.ExecutionQueued{
 		ExecutionID: "e1", Attempt: 1, ResourceClass: "default", Priority: 3}, topics.WithSequence(2))
@@ -56,4 +59,33 @@ func TestEveryRecordIsRecordedOnceWhateverItIs(t *testing.T) {
 	env, err := topics.DecodeRecord(entries[0].Record)
 	require.NoError(t, err)
 	assert.Equal(t, queued.ID, env.ID)
+}
+
+func TestDecisionsAreCounted(t *testing.T) {
+	t.Parallel()
+	tx, err := database(t).Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, tx.Rollback(context.WithoutCancel(t.Context()))) }()
+	reg := prometheus.NewPedanticRegistry()
+	h := pipelinetest.New(t, recorder.New(reg), pipelinetest.WithTx(tx))
+	var records []topics.Record
+	for i, ev := range []topics.Event{
+		topics.ExecutionQueued{ExecutionID: "e1", Attempt: 1, ResourceClass: "default", Priority: 3, Reason: topics.QueuedReady},
+		topics.ExecutionScheduled{ExecutionID: "e1", Attempt: 1, ResourceClass: "default", Reason: topics.ScheduledAged},
+		topics.ExecutionStarted{ExecutionID: "e1", Attempt: 1, Worker: "w", Executor: "process"},
+		topics.ExecutionScheduled{ExecutionID: "e2", Attempt: 1, ResourceClass: "default", Reason: topics.ScheduledAged},
+		topics.ExecutionScheduled{ExecutionID: "e3", Attempt: 1, ResourceClass: "default", Reason: "a_later_version_knows"},
+	} {
+		env, err := topics.NewEnvelope(ev, topics.WithSequence(int64(i+1)))
+		require.NoError(t, err)
+		records = append(records, env.Record("execution_events", []byte(ev.EventKey())))
+	}
+	h.FeedRecord(records...)
+	require.NoError(t, testutil.GatherAndCompare(reg, strings.NewReader(`
+# HELP millrace_decisions_total Decisions about executions that were recorded, by what was decided and why.
+# TYPE millrace_decisions_total counter
+millrace_decisions_total{decision="queued",reason="ready"} 1
+millrace_decisions_total{decision="scheduled",reason="aged"} 2
+millrace_decisions_total{decision="scheduled",reason="other"} 1
+`)))
 }

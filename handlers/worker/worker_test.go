@@ -189,7 +189,7 @@ func (b *bench) schedule(n int, change ...func(*topics.Request)) []string {
 		ids[i] = r.Execution.ID
 	}
 	require.NoError(b.t, postgres.InTx(ctx, b.pool, func(ctx context.Context, tx pgx.Tx) error {
-		return b.store.Queue(ctx, tx, ids, func(*execution.Execution) (string, string) { return "", "" })
+		return b.store.Queue(ctx, tx, ids, store.Rules{})
 	}))
 	b.admit()
 	return ids

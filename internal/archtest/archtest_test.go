@@ -119,10 +119,12 @@ func TestDirection(t *testing.T) {
 	allowed := map[string][]string{
 		"topics":                 {"topics"},
 		"internal/delivery":      {"topics"},
-		"middleware":             {"topics", "internal/delivery"},
-		"pipeline":               {"topics", "internal/delivery", "middleware", "pipeline", "internal/crash"},
+		"middleware":             {"topics", "internal/delivery", "internal/secret"},
+		"pipeline":               {"topics", "internal/delivery", "middleware", "pipeline", "internal/crash", "internal/secret"},
 		"internal/execution":     {"topics", "internal/executor"},
 		"internal/executor/spec": {},
+		"internal/expr":          {},
+		"internal/limits":        {"topics", "internal/expr"},
 		"internal/kafka":         {"topics", "internal/delivery", "internal/kafka", "internal/secret", "internal/crash"},
 		"internal/outbox":        {"topics", "internal/delivery", "internal/postgres", "internal/lease", "internal/crash"},
 		"internal/lease":         {"internal/postgres", "internal/crash"},
@@ -161,7 +163,7 @@ func TestPurePackagesDoNoIO(t *testing.T) {
 	t.Parallel()
 	forbidden := []string{"net", "net/http", "os", "os/exec", "database/sql", "github.com/jackc", "github.com/twmb"}
 	for _, p := range packages(t) {
-		if !under(p.short(), "topics", "internal/executor/spec") && p.short() != "internal/execution" {
+		if !under(p.short(), "topics", "internal/executor/spec", "internal/expr", "internal/limits") && p.short() != "internal/execution" {
 			continue
 		}
 		for _, imported := range p.Imports {

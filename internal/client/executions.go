@@ -209,6 +209,18 @@ func (c *Client) Cancel(ctx context.Context, id, reason string) (Execution, erro
 	return e, err
 }
 
+// Reprioritize gives an execution that waits another priority. It returns the
+// execution as it then stands.
+func (c *Client) Reprioritize(ctx context.Context, id string, priority int, reason string) (Execution, error) {
+	body := struct {
+		Priority int    `json:"priority"`
+		Reason   string `json:"reason,omitempty"`
+	}{priority, reason}
+	var e Execution
+	err := c.do(ctx, call{method: http.MethodPatch, path: []string{"executions", id}, body: body}, &e)
+	return e, err
+}
+
 // Topics returns the topics of the pipeline.
 func (c *Client) Topics(ctx context.Context) ([]Topic, error) {
 	var answer struct {
@@ -227,8 +239,15 @@ type Explanation struct {
 	Summary string `json:"summary"`
 	// Waits are the reasons why it does not go on, the decisive one first.
 	Waits []Wait `json:"waits"`
-	// Ahead is how many executions are to be admitted first.
-	Ahead int `json:"ahead,omitempty"`
+	// Ahead is about how many executions are to be admitted first, and Position the
+	// place that follows from it, counted from 1; 0 while something of its own is in
+	// its way.
+	Ahead    int `json:"ahead,omitempty"`
+	Position int `json:"position,omitempty"`
+	// StartsAt is about when it will be admitted, where that can be told, and Outlook
+	// the same in words.
+	StartsAt *time.Time `json:"starts_at,omitempty"`
+	Outlook  string     `json:"outlook,omitempty"`
 }
 
 // Wait is one reason why an execution waits.

@@ -140,6 +140,14 @@ func (o *Operator) plan(ctx context.Context, s Status, k Seek) ([]Move, error) {
 	return moves, nil
 }
 
+// records counts records in a sentence.
+func records(n int64) string {
+	if n == 1 {
+		return "1 record is"
+	}
+	return fmt.Sprintf("%d records are", n)
+}
+
 // weigh says what the moves mean.
 func (out *Sought) weigh(s Status) {
 	for _, m := range out.Moves {
@@ -151,14 +159,14 @@ func (out *Sought) weigh(s Status) {
 		}
 	}
 	if out.Skips > 0 {
-		out.Warnings = append(out.Warnings, fmt.Sprintf("up to %d records are skipped: this consumer never handles them", out.Skips))
+		out.Warnings = append(out.Warnings, fmt.Sprintf("up to %s skipped: this consumer never handles them", records(out.Skips)))
 	}
 	switch {
 	case out.Repeats == 0:
 	case s.Inbox:
-		out.Warnings = append(out.Warnings, fmt.Sprintf("up to %d records are read again; those that the consumer has applied are recognised by its inbox and change nothing", out.Repeats))
+		out.Warnings = append(out.Warnings, fmt.Sprintf("up to %s read again; what the consumer has applied is recognised by its inbox and changes nothing", records(out.Repeats)))
 	default:
-		out.Warnings = append(out.Warnings, fmt.Sprintf("up to %d records are handled again, with all their effects", out.Repeats))
+		out.Warnings = append(out.Warnings, fmt.Sprintf("up to %s handled again, with all effects", records(out.Repeats)))
 	}
 }
 

@@ -27,6 +27,11 @@ func TestJobCountsHeadsThatFailedAgain(t *testing.T) {
 	j = b.job(t, j.ID.String())
 	assert.EqualValues(t, 3, j.Redriven)
 	assert.Zero(t, j.FailedAgain)
+	for i, want := range []string{"", deadletter.InLane, ""} {
+		l, err := b.store.Get(t.Context(), ids[i])
+		require.NoError(t, err)
+		assert.Equal(t, want, l.Actions[0].Detail, "the audit says which way a record went")
+	}
 
 	_, err = b.pool.Exec(t.Context(), `UPDATE dead_letters SET status = 'OPEN' WHERE id = $1`, ids[1])
 	require.NoError(t, err)

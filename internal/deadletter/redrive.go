@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -322,6 +323,22 @@ func originalID(l Letter) string {
 	return l.EventID
 }
 
+// InLane begins the detail of a redrive that did not go through the topic. What
+// verifies redrives (internal/verify) knows them by it.
+const InLane = "in its lane"
+
+// detail is what the audit says about a redrive beyond who and why.
+func (d redelivery) detail(inLane bool) string {
+	var parts []string
+	if inLane {
+		parts = append(parts, InLane)
+	}
+	if d.newID != "" {
+		parts = append(parts, "event id "+d.newID+" in place of "+d.letter.EventID)
+	}
+	return strings.Join(parts, ", ")
+}
+
 // send writes the records into their lanes or into the outbox, and marks the letters.
 func (r redriver) send(ctx context.Context, tx pgx.Tx, deliveries []redelivery) error {
 	records := make([]parking.Redriven, len(deliveries))
@@ -330,13 +347,13 @@ func (r redriver) send(ctx context.Context, tx pgx.Tx, deliveries []redelivery) 
 		l := d.letter
 		ids[i] = l.ID
 		records[i] = parking.Redriven{Letter: l.ID, Offset: l.Record.Offset, Record: d.record}
-		if d.newID != "" {
-			details[i] = "event id " + d.newID + " in place of " + l.EventID
-		}
 	}
 	inLanes, err := parking.Redrive(ctx, tx, records)
 	if err != nil {
 		return err
+	}
+	for i, d := range deliveries {
+		details[i] = d.detail(inLanes[d.letter.ID])
 	}
 	entries := make([]outbox.Entry, 0, len(deliveries))
 	for _, d := range deliveries {

@@ -1,6 +1,7 @@
 package execution
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/millrace/millrace/topics"
@@ -15,15 +16,26 @@ func (e *Execution) Queue(now time.Time, p Policy) error {
 	e.Attempt = 1
 	e.QueuedAt = now
 	e.ReadyAt = now
+	reason := topics.QueuedReady
 	if nb := e.Request.NotBefore; nb != nil && nb.After(now) {
-		e.ReadyAt = *nb
+		e.ReadyAt, reason = *nb, topics.QueuedNotBefore
 	}
-	e.rank(p)
+	e.enqueue(now, p)
 	e.record(now, topics.ExecutionQueued{
 		ExecutionID: e.ID, Attempt: e.Attempt, ResourceClass: e.Request.ResourceClass,
-		Priority: e.Request.Priority, ReadyAt: e.ReadyAt,
+		Priority: e.Request.Priority, ReadyAt: e.ReadyAt, Reason: reason,
 	})
 	return nil
+}
+
+// enqueue places the execution in the admission queue, at its end or, when it is to
+// start later, outside of it until then.
+func (e *Execution) enqueue(now time.Time, p Policy) {
+	e.Waiting = WaitingForTurn
+	if e.ReadyAt.After(now) {
+		e.Waiting = WaitingForTime
+	}
+	e.rank(p)
 }
 
 // rank places the execution in the admission queue. Age is part of the key
@@ -50,8 +62,9 @@ func (e *Execution) Reject(now time.Time, reason, message string, retryAfter tim
 }
 
 // Schedule admits a queued execution: from here on it holds capacity, and its
-// task record is on the way to the workers. It returns that task.
-func (e *Execution) Schedule(now time.Time, admitter string, p Policy) (topics.ExecutionTask, error) {
+// task record is on the way to the workers. It returns that task. The reason is one of
+// topics.ScheduledInTurn and those beside it.
+func (e *Execution) Schedule(now time.Time, admitter, reason string, p Policy) (topics.ExecutionTask, error) {
 	if err := e.require(topics.ExecutionScheduled{}); err != nil {
 		return topics.ExecutionTask{}, err
 	}
@@ -59,10 +72,39 @@ func (e *Execution) Schedule(now time.Time, admitter string, p Policy) (topics.E
 	e.DueAt = earliest(e.startDeadline(p), e.retryDeadline(), e.totalDeadline())
 	e.record(now, topics.ExecutionScheduled{
 		ExecutionID: e.ID, Attempt: e.Attempt, ResourceClass: e.Request.ResourceClass, Admitter: admitter,
-		WaitedMillis: max(now.Sub(e.ReadyAt).Milliseconds(), 0),
+		WaitedMillis: max(now.Sub(e.ReadyAt).Milliseconds(), 0), Reason: reason,
 	})
 	task := topics.ExecutionTask{ExecutionID: e.ID, Attempt: e.Attempt, Request: e.Request, ScheduledAt: now}
 	return task, nil
+}
+
+// Reprioritize gives an execution that has not been admitted another priority. What
+// it has waited still counts, so its place is the one that it would have if it had
+// been asked for with that priority. An execution that has this priority already
+// stays as it is, wherever it stands. After its admission the priority decides
+// nothing any more, and the error is ErrAdmitted, or ErrTerminal after the end.
+func (e *Execution) Reprioritize(now time.Time, priority int, by, reason string, p Policy) error {
+	c := &checker{}
+	c.number("/priority", int64(priority), topics.MinPriority, topics.MaxPriority)
+	previous := e.Request.Priority
+	switch {
+	case len(c.faults) > 0:
+		return &InvalidError{Fields: c.faults}
+	case priority == previous:
+		return nil
+	case e.State.Terminal():
+		return fmt.Errorf("execution %s is %s: %w", e.ID, e.State, ErrTerminal)
+	case e.State != Requested && e.State != Queued:
+		return fmt.Errorf("execution %s is %s: %w", e.ID, e.State, ErrAdmitted)
+	}
+	e.Request.Priority = priority
+	if e.State == Queued {
+		e.rank(p)
+	}
+	e.record(now, topics.ExecutionReprioritized{
+		ExecutionID: e.ID, Attempt: e.Attempt, Priority: priority, PreviousPriority: previous, By: by, Reason: reason,
+	})
+	return nil
 }
 
 // requeue sends the execution back to the queue for its next attempt.
@@ -73,7 +115,7 @@ func (e *Execution) requeue(now time.Time, cause string, failure *topics.Failure
 	e.LeaseExpiresAt = time.Time{}
 	e.ScheduledAt = time.Time{}
 	e.StartedAt = time.Time{}
-	e.rank(p)
+	e.enqueue(now, p)
 	e.record(now, topics.ExecutionRequeued{
 		ExecutionID: e.ID, Attempt: e.Attempt, Cause: cause, Failure: failure, ReadyAt: e.ReadyAt,
 	})
@@ -90,7 +132,7 @@ func (e *Execution) RequestCancel(now time.Time, by, reason string) error {
 		e.finish(now, Result{Reason: "cancelled", Message: reason})
 		e.Cancel = &CancelRequest{By: by, Reason: reason, At: now}
 		e.record(now, topics.ExecutionCancelled{
-			ExecutionID: e.ID, Attempt: e.Attempt, By: by, Reason: reason, FinishedAt: now,
+			ExecutionID: e.ID, Attempt: e.Attempt, Cause: topics.CancelledOnRequest, By: by, Reason: reason, FinishedAt: now,
 		})
 		return nil
 	}

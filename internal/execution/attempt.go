@@ -86,10 +86,10 @@ func (e *Execution) Finish(now time.Time, worker string, attempt int, r executor
 		})
 	case executor.TimedOut:
 		result.Limit = e.passedRunLimit(now)
-		if result.Limit == "run" {
+		if result.Limit == topics.TimedOutRun {
 			e.Failures++
 			if e.retries(now, failure) {
-				e.requeue(now, "failed", &failure, e.backoff(), p)
+				e.requeue(now, topics.RequeuedFailed, &failure, e.backoff(), p)
 				return nil
 			}
 		}
@@ -99,21 +99,21 @@ func (e *Execution) Finish(now time.Time, worker string, attempt int, r executor
 			Stdout: stdout, Stderr: stderr, StartedAt: &started, FinishedAt: now, DurationMillis: duration,
 		})
 	case executor.Cancelled:
-		e.finishCancelled(now, stdout, stderr)
+		e.finishCancelled(now, topics.CancelledOnRequest, stdout, stderr)
 	case executor.Abandoned:
 		switch {
 		case e.Cancel != nil:
-			e.finishCancelled(now, stdout, stderr)
+			e.finishCancelled(now, topics.CancelledOnRequest, stdout, stderr)
 			return nil
 		case forbidsRepeat(e.Request.Retry, r.Reason):
 			e.fail(now, result, failure)
 			return nil
 		}
-		e.requeue(now, "handed_back", &failure, 0, p)
+		e.requeue(now, topics.RequeuedHandedBack, &failure, 0, p)
 	case executor.Failed:
 		e.Failures++
 		if e.retries(now, failure) {
-			e.requeue(now, "failed", &failure, e.backoff(), p)
+			e.requeue(now, topics.RequeuedFailed, &failure, e.backoff(), p)
 			return nil
 		}
 		e.fail(now, result, failure)
@@ -137,9 +137,9 @@ func (e *Execution) fail(now time.Time, r Result, failure topics.Failure) {
 	e.record(now, ev)
 }
 
-func (e *Execution) finishCancelled(now time.Time, stdout, stderr topics.StreamSummary) {
+func (e *Execution) finishCancelled(now time.Time, cause string, stdout, stderr topics.StreamSummary) {
 	ev := topics.ExecutionCancelled{
-		ExecutionID: e.ID, Attempt: e.Attempt, WasRunning: true, Stdout: stdout, Stderr: stderr, FinishedAt: now,
+		ExecutionID: e.ID, Attempt: e.Attempt, Cause: cause, WasRunning: true, Stdout: stdout, Stderr: stderr, FinishedAt: now,
 	}
 	result := Result{Reason: "cancelled", Stdout: stdout, Stderr: stderr}
 	if e.Cancel != nil {
@@ -155,9 +155,9 @@ func (e *Execution) finishCancelled(now time.Time, stdout, stderr topics.StreamS
 func (e *Execution) passedRunLimit(now time.Time) string {
 	total := e.totalDeadline()
 	if passed(now, total) || !total.IsZero() && total.Equal(e.RunDeadline()) {
-		return "total"
+		return topics.TimedOutTotal
 	}
-	return "run"
+	return topics.TimedOutRun
 }
 
 // attemptsLeft reports whether the retry policy and the total limit allow

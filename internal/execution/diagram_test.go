@@ -39,8 +39,9 @@ func TestDiagram(t *testing.T) {
 		}
 	}
 	b.WriteString("```\n\n")
-	b.WriteString("`output`, `cancel_requested` and `lease_expired` are facts that change no state. A\n")
+	b.WriteString("`reprioritized`, `output`, `cancel_requested` and `lease_expired` are facts that change no state. A\n")
 	b.WriteString("`lease_expired` is followed, in the same transaction, by the event that does.\n")
+	b.WriteString("Why an execution took one way and not another is in the events: [decisions.md](decisions.md).\n")
 	if *update {
 		require.NoError(t, os.WriteFile(diagramFile, []byte(b.String()), 0o644))
 	}

@@ -16,6 +16,9 @@ var (
 	// ErrStaleAttempt: the caller speaks for an attempt that is no longer the
 	// current one, or for a lease that another worker holds.
 	ErrStaleAttempt = errors.New("attempt is no longer current")
+	// ErrAdmitted: the execution has been admitted, and what concerns its place in the
+	// queue comes too late.
+	ErrAdmitted = errors.New("execution has been admitted")
 	// ErrTerminal: the execution has ended.
 	ErrTerminal = errors.New("execution has ended")
 )
@@ -42,6 +45,11 @@ type Execution struct {
 	// Rank is the place in the admission queue, lowest first: the time of
 	// queueing moved forward by priority, so that age always wins in the end.
 	Rank time.Time
+	// Waiting is what of its own keeps a queued execution from being admitted.
+	Waiting Waiting
+	// Lane is where it waits, and what it holds is counted to (see package admission):
+	// a UUID; empty before the first queueing.
+	Lane string
 	// DueAt is when the sweeper has to look next: a limit or a lease ends then.
 	// Zero when nothing is due.
 	DueAt time.Time
@@ -63,7 +71,37 @@ type Execution struct {
 	Result *Result
 
 	events []Recorded
+	stored Stored
 }
+
+// Waiting is what of its own keeps a queued execution from being admitted. What lies
+// with others, such as limits and capacity, is not known here.
+type Waiting int16
+
+// What an execution waits for.
+const (
+	WaitingForTurn Waiting = iota // nothing of its own: it may be admitted
+	WaitingForKey                 // another one with its concurrency key comes first
+	WaitingForTime                // it is not ReadyAt yet
+	WaitingForSize                // no worker of its class is large enough
+)
+
+// Stored is how an execution stands in the tables, as far as the admission has to
+// hear of a change.
+type Stored struct {
+	State   State
+	Waiting Waiting
+	Rank    time.Time
+}
+
+// MarkStored notes that the execution stands in the tables as it is now.
+func (e *Execution) MarkStored() {
+	e.stored = Stored{State: e.State, Waiting: e.Waiting, Rank: e.Rank}
+}
+
+// Stored returns how the execution stood when MarkStored was called last; the zero
+// value for one that is not in the tables.
+func (e *Execution) Stored() Stored { return e.stored }
 
 // CancelRequest says who asked to cancel and why.
 type CancelRequest struct {

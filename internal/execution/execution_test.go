@@ -37,7 +37,7 @@ func running(t require.TestingT, change ...func(*topics.Request)) *execution.Exe
 	p := execution.DefaultPolicy()
 	e := execution.New(id, request(t, change...), start)
 	require.NoError(t, e.Queue(start, p))
-	_, err := e.Schedule(start, "admitter", p)
+	_, err := e.Schedule(start, "admitter", topics.ScheduledInTurn, p)
 	require.NoError(t, err)
 	require.NoError(t, e.Start(start, "w", 1, 30*time.Second))
 	e.TakeEvents()
@@ -57,7 +57,7 @@ func TestHappyPathRecordsOneEventPerChange(t *testing.T) {
 	p := execution.DefaultPolicy()
 	e := execution.New(id, request(t), start)
 	require.NoError(t, e.Queue(start, p))
-	task, err := e.Schedule(start.Add(time.Second), "admitter", p)
+	task, err := e.Schedule(start.Add(time.Second), "admitter", topics.ScheduledInTurn, p)
 	require.NoError(t, err)
 	assert.Equal(t, 1, task.Attempt)
 	require.NoError(t, e.Start(start.Add(2*time.Second), "w", 1, 30*time.Second))
@@ -137,7 +137,7 @@ func TestBackoffDoublesToItsCap(t *testing.T) {
 	for attempt := 1; attempt <= 5; attempt++ {
 		require.NoError(t, e.Finish(start, "w", attempt, executor.Result{Outcome: executor.Failed, Retryable: true}, p))
 		waits = append(waits, e.ReadyAt.Sub(start))
-		_, err := e.Schedule(start, "admitter", p)
+		_, err := e.Schedule(start, "admitter", topics.ScheduledInTurn, p)
 		require.NoError(t, err)
 		require.NoError(t, e.Start(start, "w", attempt+1, time.Second))
 	}
@@ -175,7 +175,7 @@ func TestLostWorker(t *testing.T) {
 			now = now.Add(time.Minute)
 			require.True(t, e.Expire(now, p))
 			if e.State == execution.Queued {
-				_, err := e.Schedule(now, "admitter", p)
+				_, err := e.Schedule(now, "admitter", topics.ScheduledInTurn, p)
 				require.NoError(t, err)
 				require.NoError(t, e.Start(now, "w", e.Attempt, 30*time.Second))
 			}
@@ -247,11 +247,11 @@ func TestLimits(t *testing.T) {
 		t.Parallel()
 		e := execution.New(id, request(t), start)
 		require.NoError(t, e.Queue(start, p))
-		_, err := e.Schedule(start, "admitter", p)
+		_, err := e.Schedule(start, "admitter", topics.ScheduledInTurn, p)
 		require.NoError(t, err)
 		require.True(t, e.Expire(start.Add(p.StartLimit), p))
 		assert.Equal(t, execution.Queued, e.State)
-		_, err = e.Schedule(start, "admitter", p)
+		_, err = e.Schedule(start, "admitter", topics.ScheduledInTurn, p)
 		require.NoError(t, err)
 		require.ErrorIs(t, e.Start(start, "w", 1, time.Second), execution.ErrStaleAttempt)
 		require.NoError(t, e.Start(start, "w", 2, time.Second))
@@ -330,7 +330,7 @@ func TestAnyHistory(t *testing.T) {
 			case 0:
 				err = e.Queue(now, p)
 			case 1:
-				_, err = e.Schedule(now, "admitter", p)
+				_, err = e.Schedule(now, "admitter", topics.ScheduledInTurn, p)
 			case 2:
 				err = e.Start(now, rapid.SampledFrom([]string{"v", "w"}).Draw(t, "worker"), e.Attempt, 30*time.Second)
 			case 3:

@@ -24,9 +24,9 @@ func (e *Execution) Expire(now time.Time, p Policy) bool {
 func (e *Execution) expireWaiting(now time.Time) bool {
 	switch {
 	case passed(now, e.totalDeadline()):
-		e.timeOut(now, "total", "the total time limit passed while the execution waited in the queue")
+		e.timeOut(now, topics.TimedOutTotal, "the total time limit passed while the execution waited in the queue")
 	case passed(now, e.queueDeadline()):
-		e.timeOut(now, "queue", "the execution was not admitted within its queue limit")
+		e.timeOut(now, topics.TimedOutQueue, "the execution was not admitted within its queue limit")
 	case passed(now, e.retryDeadline()):
 		e.failTooOld(now)
 	default:
@@ -38,11 +38,11 @@ func (e *Execution) expireWaiting(now time.Time) bool {
 func (e *Execution) expireScheduled(now time.Time, p Policy) bool {
 	switch {
 	case passed(now, e.totalDeadline()):
-		e.timeOut(now, "total", "the total time limit passed before a worker took the execution")
+		e.timeOut(now, topics.TimedOutTotal, "the total time limit passed before a worker took the execution")
 	case passed(now, e.retryDeadline()):
 		e.failTooOld(now)
 	case passed(now, e.startDeadline(p)):
-		e.requeue(now, "start_limit", &topics.Failure{
+		e.requeue(now, topics.RequeuedStartLimit, &topics.Failure{
 			Reason: "start_limit", Message: "no worker took the execution within its start limit", Retryable: true,
 		}, 0, p)
 	default:
@@ -67,9 +67,9 @@ func (e *Execution) expireLease(now time.Time, p Policy) bool {
 	})
 	switch {
 	case e.Cancel != nil:
-		e.finishCancelled(now, topics.StreamSummary{}, topics.StreamSummary{})
+		e.finishCancelled(now, topics.CancelledWorkerLost, topics.StreamSummary{}, topics.StreamSummary{})
 	case passed(now, e.totalDeadline()):
-		e.timeOut(now, "total", "the total time limit passed and the worker was lost")
+		e.timeOut(now, topics.TimedOutTotal, "the total time limit passed and the worker was lost")
 	case forbidsRepeat(e.Request.Retry, ReasonLeaseExpired):
 		message := "worker " + worker + " was lost, and the execution is not to be run again after that"
 		e.fail(now, Result{Reason: ReasonLeaseExpired, Message: message},
@@ -78,10 +78,11 @@ func (e *Execution) expireLease(now time.Time, p Policy) bool {
 		message := "the lease of this execution ran out too often: it may be what takes its workers down"
 		e.finish(now, Result{Reason: "quarantined", Message: message})
 		e.record(now, topics.ExecutionQuarantined{
-			ExecutionID: e.ID, Attempt: e.Attempt, Deliveries: e.Deliveries, Message: message,
+			ExecutionID: e.ID, Attempt: e.Attempt, Deliveries: e.Deliveries,
+			Cause: topics.QuarantinedLeaseExpired, Message: message,
 		})
 	default:
-		e.requeue(now, "lease_expired", &topics.Failure{
+		e.requeue(now, topics.RequeuedLeaseExpired, &topics.Failure{
 			Reason: "lease_expired", Message: "worker " + worker + " stopped renewing its lease", Retryable: true,
 		}, p.LeaseRetryBackoff, p)
 	}

@@ -2,45 +2,9 @@ package execution
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 )
-
-// Situation is what an execution waits among, as it was at one moment.
-type Situation struct {
-	Execution *Execution
-	Now       time.Time
-
-	// Workers is how many workers of its resource class are alive, Slots how many
-	// slots they have together, and Largest how many the largest has.
-	Workers, Slots, Largest int
-	// Executors are those that these workers offer.
-	Executors []string
-	// Limit is how many slots of the class may be in use at once; 0: no limit.
-	Limit int
-	// Used is how many slots scheduled and running executions of the class take.
-	Used int
-
-	// Predecessors is how many executions with the same concurrency key come
-	// first, and Predecessor the one whose turn it is.
-	Predecessors int
-	Predecessor  Neighbour
-	// Ahead is how many executions of the class are to be admitted first, at most
-	// AheadMax, and Next the one at the head of the queue.
-	Ahead int
-	Next  Neighbour
-}
-
-// AheadMax is how far the executions ahead are counted.
-const AheadMax = 10_000
-
-// Neighbour is another execution.
-type Neighbour struct {
-	ID    string
-	State State
-	Slots int
-}
 
 // Explanation says why an execution stands where it stands.
 type Explanation struct {
@@ -51,6 +15,13 @@ type Explanation struct {
 	// Waits are the reasons why it does not go on, the decisive one first; empty
 	// when it runs or has ended.
 	Waits []Wait
+	// Position is about the how manieth it is to be admitted, counted from 1; 0 when
+	// that says nothing, because something of its own is in its way.
+	Position int
+	// StartsAt is about when it will be admitted; zero when that cannot be told.
+	StartsAt time.Time
+	// Outlook says Position and StartsAt in words; empty when there is nothing to say.
+	Outlook string
 }
 
 // Wait is one reason.
@@ -71,18 +42,31 @@ type WaitCode string
 // The reasons.
 const (
 	WaitCoordinator    WaitCode = "coordinator"     // no coordinator has seen it yet
+	WaitHold           WaitCode = "hold"            // somebody has put it on hold
+	WaitNoAdmitter     WaitCode = "no_admitter"     // no coordinator admits executions of its class
 	WaitNotBefore      WaitCode = "not_before"      // it asked to start later
 	WaitBackoff        WaitCode = "backoff"         // its next attempt is due later
 	WaitNoWorkers      WaitCode = "no_workers"      // nobody serves its resource class
 	WaitNoExecutor     WaitCode = "no_executor"     // no worker of the class offers its executor
-	WaitTooLarge       WaitCode = "too_large"       // no worker of the class has so many slots
+	WaitTooLarge       WaitCode = "too_large"       // no worker of the class has as much as it needs
 	WaitConcurrencyKey WaitCode = "concurrency_key" // another one with its key comes first
-	WaitCapacity       WaitCode = "capacity"        // the slots of the class are in use
+	WaitLimit          WaitCode = "limit"           // a limit is used up for its key
+	WaitCapacity       WaitCode = "capacity"        // what it needs is in use
+	WaitReserved       WaitCode = "reserved"        // what is free is kept for a larger one
+	WaitShare          WaitCode = "fair_share"      // its user holds more than others who wait
 	WaitBehind         WaitCode = "behind"          // others are to be admitted first
 	WaitAdmission      WaitCode = "admission"       // it is its turn
 	WaitWorker         WaitCode = "worker"          // admitted, not yet taken by a worker
 	WaitCancel         WaitCode = "cancel"          // it is about to be stopped
 )
+
+// WaitCodes returns all of them.
+func WaitCodes() []WaitCode {
+	return []WaitCode{
+		WaitCoordinator, WaitHold, WaitNoWorkers, WaitNoExecutor, WaitTooLarge, WaitNoAdmitter, WaitNotBefore, WaitBackoff,
+		WaitConcurrencyKey, WaitLimit, WaitCapacity, WaitReserved, WaitShare, WaitBehind, WaitAdmission, WaitWorker, WaitCancel,
+	}
+}
 
 // Explain says why the execution stands where it stands.
 func (s Situation) Explain() Explanation {
@@ -99,6 +83,7 @@ func (s Situation) Explain() Explanation {
 	case Queued:
 		x.Waits = s.queued()
 		x.Summary = "It has been QUEUED " + lasting + ": " + x.Waits[0].Message + "."
+		s.lookAhead(&x)
 	case Scheduled:
 		x.Waits = []Wait{s.pickUp()}
 		x.Summary = "It has been SCHEDULED " + lasting + ": " + x.Waits[0].Message + "."
@@ -137,132 +122,6 @@ func (e *Execution) since() time.Time {
 	}
 }
 
-// queued gives the reasons of a queued execution: those that nobody but a person
-// can change come first, then those that time changes.
-func (s Situation) queued() []Wait {
-	var waits []Wait
-	add := func(w ...Wait) { waits = append(waits, w...) }
-	add(s.unservable()...)
-	add(s.early()...)
-	if s.Predecessors > 0 {
-		add(Wait{
-			Code: WaitConcurrencyKey,
-			Message: fmt.Sprintf("executions with the concurrency key %q run one at a time, in the order of their submission, and %s before it, the first of them %s (%s)",
-				s.Execution.Request.ConcurrencyKey, count(s.Predecessors, "comes", "come"), s.Predecessor.ID, s.Predecessor.State),
-			Release: "the end of execution " + s.Predecessor.ID,
-		})
-	}
-	if len(waits) == 0 {
-		add(s.crowded()...)
-	}
-	if len(waits) == 0 {
-		add(Wait{
-			Code: WaitAdmission, Message: "nothing is in its way, it is admitted in the next round",
-			Release: "a process with the role coordinator, within moments",
-		})
-	}
-	return waits
-}
-
-// unservable gives the reasons why no worker could take it.
-func (s Situation) unservable() []Wait {
-	r := s.Execution.Request
-	slots := s.Execution.Slots()
-	switch {
-	case s.Workers == 0:
-		return []Wait{{
-			Code: WaitNoWorkers, Message: fmt.Sprintf("no worker serves the resource class %q", r.ResourceClass),
-			Release: fmt.Sprintf("start a worker that has %q in worker.resource_classes", r.ResourceClass),
-		}}
-	case !slices.Contains(s.Executors, r.Executor):
-		return []Wait{{
-			Code: WaitNoExecutor,
-			Message: fmt.Sprintf("%s of the resource class %q, with the %s %s, and none offers %q",
-				count(s.Workers, "worker is", "workers are"), r.ResourceClass, plural(len(s.Executors), "executor", "executors"),
-				strings.Join(s.Executors, ", "), r.Executor),
-			Release: fmt.Sprintf("start a worker that has %q in worker.executors", r.Executor),
-		}}
-	case slots > s.Largest || s.Limit > 0 && slots > s.Limit:
-		return []Wait{{
-			Code:    WaitTooLarge,
-			Message: fmt.Sprintf("it needs %s at one worker, and the largest of its class may give %d", count(slots, "slot", "slots"), s.largest()),
-			Release: "a worker with more slots (worker.slots), or the same request with fewer",
-		}}
-	}
-	return nil
-}
-
-func (s Situation) largest() int {
-	if s.Limit > 0 {
-		return min(s.Largest, s.Limit)
-	}
-	return s.Largest
-}
-
-// early gives the reason why it is not its time yet.
-func (s Situation) early() []Wait {
-	e := s.Execution
-	if !e.ReadyAt.After(s.Now) {
-		return nil
-	}
-	in := span(e.ReadyAt.Sub(s.Now))
-	if e.Attempt > 1 {
-		return []Wait{{
-			Code: WaitBackoff, Message: fmt.Sprintf("its attempt %d is due in %s", e.Attempt, in),
-			Release: "the time " + e.ReadyAt.Format(time.RFC3339), Until: e.ReadyAt,
-		}}
-	}
-	return []Wait{{
-		Code: WaitNotBefore, Message: "it asked to start in " + in + ", not before",
-		Release: "the time " + e.ReadyAt.Format(time.RFC3339), Until: e.ReadyAt,
-	}}
-}
-
-// crowded gives the reasons why others go first.
-func (s Situation) crowded() []Wait {
-	total := s.Slots
-	if s.Limit > 0 {
-		total = min(total, s.Limit)
-	}
-	free := max(total-s.Used, 0)
-	var waits []Wait
-	needs := s.Execution.Slots()
-	switch {
-	case free < needs:
-		message := fmt.Sprintf("%d of the %s of the resource class %q are in use", s.Used, count(total, "slot", "slots"), s.Execution.Request.ResourceClass)
-		if free > 0 {
-			message += fmt.Sprintf(", and it needs %d", needs)
-		}
-		release := "the end of what runs there, or another worker"
-		if s.Limit > 0 && s.Limit < s.Slots {
-			release = fmt.Sprintf("the end of what runs there, or a higher limit than %d (coordinator.concurrency)", s.Limit)
-		}
-		waits = append(waits, Wait{Code: WaitCapacity, Message: message, Release: release})
-	case s.Ahead > 0 && s.Next.Slots > free:
-		waits = append(waits, Wait{
-			Code: WaitCapacity,
-			Message: fmt.Sprintf("execution %s at the head of the queue needs %s, %d are free, and nothing overtakes it",
-				s.Next.ID, count(s.Next.Slots, "slot", "slots"), free),
-			Release: "enough slots for execution " + s.Next.ID,
-		})
-	}
-	if s.Ahead > 0 {
-		ahead := fmt.Sprint(s.Ahead)
-		if s.Ahead >= AheadMax {
-			ahead = fmt.Sprintf("%d or more", AheadMax)
-		}
-		verb := "executions are"
-		if s.Ahead == 1 {
-			verb = "execution is"
-		}
-		waits = append(waits, Wait{
-			Code: WaitBehind, Message: ahead + " " + verb + " ahead of it, being older or of higher priority",
-			Release: "their admission, or a higher priority",
-		})
-	}
-	return waits
-}
-
 func (s Situation) pickUp() Wait {
 	w := Wait{
 		Code: WaitWorker, Message: "it is admitted, and no worker has taken it yet",
@@ -285,36 +144,4 @@ func ending(r *Result) string {
 	default:
 		return ": " + strings.TrimRight(r.Message, ".")
 	}
-}
-
-// count writes a number with its noun.
-func count(n int, one, many string) string { return fmt.Sprintf("%d %s", n, plural(n, one, many)) }
-
-func plural(n int, one, many string) string {
-	if n == 1 {
-		return one
-	}
-	return many
-}
-
-// span writes a duration in its two largest units.
-func span(d time.Duration) string {
-	const day = 24 * time.Hour
-	units := []struct {
-		of   time.Duration
-		name string
-	}{{day, "d"}, {time.Hour, "h"}, {time.Minute, "m"}, {time.Second, "s"}}
-	for i, u := range units {
-		if d < u.of {
-			continue
-		}
-		text := fmt.Sprintf("%d%s", d/u.of, u.name)
-		if i+1 < len(units) {
-			if rest := d % u.of / units[i+1].of; rest > 0 {
-				text += fmt.Sprintf("%d%s", rest, units[i+1].name)
-			}
-		}
-		return text
-	}
-	return "less than a second"
 }

@@ -73,7 +73,7 @@ func TestRunLimitsCostAttempts(t *testing.T) {
 // again admits and starts a queued execution.
 func again(t *testing.T, e *execution.Execution, at time.Time) {
 	t.Helper()
-	_, err := e.Schedule(at, "admitter", execution.DefaultPolicy())
+	_, err := e.Schedule(at, "admitter", topics.ScheduledInTurn, execution.DefaultPolicy())
 	require.NoError(t, err)
 	require.NoError(t, e.Start(at, "w", e.Attempt, time.Minute))
 }
@@ -112,7 +112,7 @@ func TestMaxAge(t *testing.T) {
 	t.Run("so is one that no worker takes", func(t *testing.T) {
 		t.Parallel()
 		e := failedOnce(t)
-		_, err := e.Schedule(start.Add(50*time.Second), "admitter", p)
+		_, err := e.Schedule(start.Add(50*time.Second), "admitter", topics.ScheduledInTurn, p)
 		require.NoError(t, err)
 		assert.Equal(t, start.Add(time.Minute), e.DueAt)
 		require.True(t, e.Expire(start.Add(time.Minute), p))
@@ -223,7 +223,7 @@ func TestTotalLimitSpansRetries(t *testing.T) {
 	t.Run("while scheduled", func(t *testing.T) {
 		t.Parallel()
 		e := retried(t)
-		_, err := e.Schedule(start.Add(31*time.Second), "admitter", p)
+		_, err := e.Schedule(start.Add(31*time.Second), "admitter", topics.ScheduledInTurn, p)
 		require.NoError(t, err)
 		assert.Equal(t, start.Add(time.Minute), e.DueAt)
 		require.True(t, e.Expire(e.DueAt, p))

@@ -149,3 +149,25 @@ func (h *Held) lose(reason string) {
 	h.manager.log.WarnContext(h.ctx, "lease lost", "lease", h.name, "token", h.token, "reason", reason)
 	h.end(ErrLost)
 }
+
+// Holder is who holds a lease, as the table has it.
+type Holder struct {
+	// Owner holds it, or held it last; empty when nobody ever did.
+	Owner string
+	// Until is when it expires, or did.
+	Until time.Time
+	// Live is true until then, by the database's clock.
+	Live bool
+}
+
+// HolderOf returns who holds a lease, for whoever wants to know and not to take it.
+func HolderOf(ctx context.Context, db Querier, name string) (Holder, error) {
+	var h Holder
+	err := db.QueryRow(ctx, `SELECT owner, expires_at, expires_at > clock_timestamp() FROM leases WHERE name = $1`, name).
+		Scan(&h.Owner, &h.Until, &h.Live)
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return Holder{}, fmt.Errorf("read lease %s: %w", name, err)
+	}
+	h.Until = h.Until.UTC()
+	return h, nil
+}

@@ -7,60 +7,55 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/millrace/millrace/internal/admission"
 	"github.com/millrace/millrace/internal/crash"
-	"github.com/millrace/millrace/internal/execution"
+	"github.com/millrace/millrace/internal/holds"
+	"github.com/millrace/millrace/internal/limits"
 )
-
-// Validator decides whether a requested execution may be queued at all. It
-// returns a stable reason and a message to refuse it, or an empty reason.
-type Validator func(e *execution.Execution) (reason, message string)
-
-// Queue moves requested executions into the admission queue, or rejects them, in
-// the caller's transaction. Ids that are unknown or have moved on already are
-// skipped: a repeated event changes nothing. After the commit the caller wakes
-// WakeAdmission and the outbox (Committed).
-func (s *Store) Queue(ctx context.Context, tx pgx.Tx, ids []string, validate Validator) error {
-	found, err := lockByID(ctx, tx, ids)
-	if err != nil {
-		return err
-	}
-	change := &change{}
-	for _, id := range ids {
-		l, ok := found[id]
-		if !ok || l.State != execution.Requested {
-			continue
-		}
-		if reason, message := validate(l.Execution); reason != "" {
-			err = l.Reject(l.now, reason, message, 0)
-		} else {
-			err = l.Execution.Queue(l.now, s.policy)
-		}
-		if err != nil {
-			return err
-		}
-		change.touch(l.Execution)
-	}
-	return change.save(ctx, tx)
-}
-
-// Committed wakes those who wait for what the caller's own transaction did
-// through Queue.
-func (s *Store) Committed() { s.wake(WakeAdmission) }
 
 // Admission is one round of admitting.
 type Admission struct {
 	Class string
 	// Admitter names who decides; it is recorded in the events.
 	Admitter string
-	// Limit is how many slots may be in use at once, beyond what the workers
-	// announce; 0 is no limit of its own.
-	Limit int
+	// Cap bounds what may be in use at once, beyond what the workers announce; zero is
+	// no bound of its own.
+	Cap admission.Resources
 	// Max is how many executions to admit at most in this round.
 	Max int
-	// Fence is called first in the transaction and fails when the caller is no
-	// longer the admitter of the class.
+	// Config says how to choose. Its Step is the store's.
+	Config admission.Config
+	// Fence is called first in the transaction and fails when the caller is no longer
+	// the admitter of the class.
 	Fence func(ctx context.Context, tx pgx.Tx) error
+	// Memory is what the caller remembers of its earlier rounds under the same lease.
+	// Nil reads everything anew.
+	Memory *Memory
 }
+
+// Memory is what an admitter knows of the queue of its class. It is lost with every
+// error, and then read anew. The zero value is ready to use; it is for one caller.
+type Memory struct {
+	queue *admission.Queue
+	// feedFrom is the transaction from which on the feed has to be read.
+	feedFrom string
+	// holds are those that the queue was told of.
+	holds []holds.Hold
+	// askedAt is when the keys at which lanes sleep were last read.
+	askedAt time.Time
+	// earlyAt is when the next execution that waits for its time may be admitted;
+	// zero when none is known of.
+	earlyAt time.Time
+	// forgotAt is when empty lanes were last dropped.
+	forgotAt time.Time
+}
+
+// How often an admitter asks for what it is not told: whether others have given
+// back, or operators reset, what lanes sleep for; and drops empty lanes.
+const (
+	askEvery    = time.Second
+	forgetEvery = 10 * time.Minute
+)
 
 // Admitted is the outcome of one round.
 type Admitted struct {
@@ -70,180 +65,389 @@ type Admitted struct {
 	Free int
 	// More says that another round may admit more at once.
 	More bool
+	// Crowded says that something was left that only waits for room.
+	Crowded bool
+	// Wait is how long it takes until something that waits may go on by itself; zero
+	// when that takes somebody's doing.
+	Wait time.Duration
 }
 
-// Admit admits queued executions of a class, in the order of their rank, as far
-// as capacity goes. Executions with a concurrency key are admitted one at a time
-// and in the order of submission. One that needs more slots than are free holds
-// up those behind it, so that it cannot starve; one that needs more than any
-// worker has waits without holding up anybody.
+// Admit admits queued executions of a class, as package admission decides, as far as
+// capacity and limits go. Executions with a concurrency key are admitted one at a
+// time and in the order of submission.
 func (s *Store) Admit(ctx context.Context, a Admission) (Admitted, error) {
-	var out Admitted
-	opened := false
+	if a.Memory == nil {
+		a.Memory = &Memory{}
+	}
+	a.Config.Step = s.policy.AgeingStep
+	var r *admissionRound
 	err := s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		out = Admitted{}
-		if err := a.Fence(ctx, tx); err != nil {
-			return err
-		}
-		var err error
-		if opened, err = openGates(ctx, tx); err != nil {
-			return err
-		}
-		room, err := readCapacity(ctx, tx, a)
-		if err != nil {
-			return fmt.Errorf("read capacity: %w", err)
-		}
-		out.Free = room.total - room.used
-		return s.admit(ctx, tx, a, room, &out)
+		// Whatever a transaction that failed has done to the memory is not known.
+		memory := *a.Memory
+		*a.Memory = Memory{}
+		r = &admissionRound{Admission: a, store: s, tx: tx, memory: memory, ledger: map[admission.LaneID]admission.Delta{}}
+		return r.run(ctx)
 	})
 	if err != nil {
 		return Admitted{}, fmt.Errorf("admit: %w", err)
 	}
-	if out.Executions > 0 {
+	*a.Memory = r.memory
+	if r.out.Executions > 0 {
 		crash.At("admitter.admitted")
 	}
-	if opened {
+	if r.opened {
 		// It may be one of another class, whose admitter sleeps.
 		s.waker.Wake(WakeAdmission)
 	}
-	return out, nil
+	return r.out, nil
 }
 
-// lookAhead is how many executions a round looks at even if fewer can be admitted:
-// those whose keys are taken get out of the way.
-const lookAhead = 64
+// admissionRound is one round on its way.
+type admissionRound struct {
+	Admission
+	store  *Store
+	tx     pgx.Tx
+	memory Memory
+	now    time.Time
+	// opened is true when gates of concurrency keys were opened.
+	opened bool
+	// feedLeft is true when not all of the feed was read.
+	feedLeft bool
+	// ledger is what the round changes in it.
+	ledger   map[admission.LaneID]admission.Delta
+	picks    []admission.Pick
+	oversize []admission.Pick
+	// behind are executions that were picked and come after another one with their
+	// concurrency key.
+	behind  []string
+	change  change
+	buckets buckets
+	missed  int
+	out     Admitted
+}
 
-func (s *Store) admit(ctx context.Context, tx pgx.Tx, a Admission, room capacity, out *Admitted) error {
-	if out.Free <= 0 {
-		return nil
+func (r *admissionRound) queue() *admission.Queue { return r.memory.queue }
+
+func (r *admissionRound) run(ctx context.Context) error {
+	if err := r.Fence(ctx, r.tx); err != nil {
+		return err
 	}
-	wanted := min(max(out.Free, lookAhead), a.Max)
-	queued, err := load(ctx, tx, admissible, a.Class, room.executors, room.largest, wanted)
-	if err != nil {
-		return fmt.Errorf("read queue: %w", err)
+	if r.memory.queue == nil {
+		if err := r.restore(ctx); err != nil {
+			return fmt.Errorf("read lanes: %w", err)
+		}
+		if err := r.recount(ctx); err != nil {
+			return err
+		}
 	}
-	turn, shut, err := takeTurns(ctx, tx, queued)
+	if err := r.look(ctx); err != nil {
+		return err
+	}
+	if err := r.ask(ctx); err != nil {
+		return err
+	}
+	if err := r.choose(ctx); err != nil {
+		return fmt.Errorf("choose: %w", err)
+	}
+	if err := r.verify(ctx); err != nil {
+		return fmt.Errorf("verify: %w", err)
+	}
+	return r.save(ctx)
+}
+
+// choose lets the queue pick executions, reading lanes on where it needs that.
+func (r *admissionRound) choose(ctx context.Context) error {
+	q := r.queue()
+	if err := r.read(ctx, q.Reads(readsPerRound)); err != nil {
+		return err
+	}
+	for len(r.picks) < r.Max {
+		p, choice := q.Next()
+		switch choice {
+		case admission.Chosen:
+			r.picks = append(r.picks, p)
+		case admission.Oversize:
+			r.oversize = append(r.oversize, p)
+		case admission.Hungry:
+			if err := r.read(ctx, q.Reads(readsPerRound)); err != nil {
+				return err
+			}
+		case admission.Done:
+			return nil
+		}
+	}
+	return nil
+}
+
+// verify locks what was picked and takes back what may not go through after all. The
+// others are scheduled.
+func (r *admissionRound) verify(ctx context.Context) error {
+	if len(r.picks)+len(r.oversize) == 0 {
+		return r.lockKeys(ctx, nil)
+	}
+	locked, err := r.lock(ctx)
 	if err != nil {
 		return err
 	}
-	// Where gates were shut, others behind them may fit.
-	out.More = len(queued) == wanted && shut > 0
-	change := &change{}
-	for _, l := range queued {
-		now := l.now
-		if l.Request.ConcurrencyKey != "" {
-			var first bool
-			if now, first = turn[l.ID]; !first {
-				continue
-			}
+	r.setApart(locked)
+	picks, turn, err := r.takeTurns(ctx, locked)
+	if err != nil {
+		return err
+	}
+	if err := r.lockKeys(ctx, picks); err != nil {
+		return err
+	}
+	for _, p := range picks {
+		l := locked[p.ID]
+		if !r.spend(p) {
+			r.undo(p, admission.Limited)
+			continue
 		}
-		if l.Slots() > out.Free {
-			out.More = false
-			break
-		}
-		task, err := l.Schedule(now, a.Admitter, s.policy)
+		now := later(l.now, later(turn[p.ID], r.buckets.now))
+		task, err := l.Schedule(now, r.Admitter, p.Reason, r.store.policy)
 		if err != nil {
 			return err
 		}
-		change.touch(l.Execution)
-		change.tasks = append(change.tasks, task)
-		out.Free -= l.Slots()
-		out.Executions++
+		r.change.touch(l.Execution)
+		r.change.tasks = append(r.change.tasks, task)
 	}
-	out.More = out.More || out.Executions == a.Max
-	err = change.save(ctx, tx)
-	if out.Executions > 0 {
+	return nil
+}
+
+// lock locks the rows of what was picked. What is not in the answer was taken back.
+func (r *admissionRound) lock(ctx context.Context) (map[string]loaded, error) {
+	all := append(append([]admission.Pick(nil), r.picks...), r.oversize...)
+	ids := make([]string, len(all))
+	for i, p := range all {
+		ids[i] = p.ID
+	}
+	rows, err := load(ctx, r.tx, `SELECT `+columns+` FROM executions
+		WHERE id = ANY ($1::text[]::uuid[]) AND state = 'QUEUED' AND waits = 0 ORDER BY id FOR UPDATE SKIP LOCKED`, ids)
+	if err != nil {
+		return nil, err
+	}
+	locked := make(map[string]loaded, len(rows))
+	for _, l := range rows {
+		locked[l.ID] = l
+	}
+	if len(locked) < len(all) {
+		return locked, r.miss(ctx, locked, ids)
+	}
+	return locked, nil
+}
+
+// miss takes back the picks whose rows could not be locked. Those that still wait are
+// being changed by somebody, who may yet leave them as they are.
+func (r *admissionRound) miss(ctx context.Context, locked map[string]loaded, ids []string) error {
+	rows, err := r.tx.Query(ctx, `SELECT id::text FROM executions
+		WHERE id = ANY ($1::text[]::uuid[]) AND state = 'QUEUED' AND waits = 0`, ids)
+	if err != nil {
+		return err
+	}
+	waiting := map[string]bool{}
+	var id string
+	if _, err := pgx.ForEachRow(rows, []any{&id}, func() error {
+		waiting[id] = true
+		return nil
+	}); err != nil {
+		return err
+	}
+	var kept []admission.Pick
+	for _, p := range r.picks {
+		_, have := locked[p.ID]
+		switch {
+		case have:
+			kept = append(kept, p)
+		case waiting[p.ID]:
+			r.undo(p, admission.Busy)
+		default:
+			r.undo(p, admission.Gone)
+		}
+	}
+	r.picks = kept
+	var large []admission.Pick
+	for _, p := range r.oversize {
+		if _, have := locked[p.ID]; have {
+			large = append(large, p)
+		} else if waiting[p.ID] {
+			r.queue().Return(p)
+		}
+	}
+	r.oversize = large
+	return nil
+}
+
+// setApart takes back picks that are no longer what they were when they were read:
+// one that was moved in the queue is found at its new place, and one that was found
+// at both is let through once.
+func (r *admissionRound) setApart(locked map[string]loaded) {
+	seen := make(map[string]bool, len(r.picks))
+	kept := r.picks[:0]
+	for _, p := range r.picks {
+		if seen[p.ID] || !locked[p.ID].Rank.Equal(p.Rank) {
+			r.undo(p, admission.Gone)
+			continue
+		}
+		seen[p.ID] = true
+		kept = append(kept, p)
+	}
+	r.picks = kept
+}
+
+// takeTurns takes back the picks whose concurrency keys are taken.
+func (r *admissionRound) takeTurns(ctx context.Context, locked map[string]loaded) ([]admission.Pick, map[string]time.Time, error) {
+	queued := make([]loaded, len(r.picks))
+	for i, p := range r.picks {
+		queued[i] = locked[p.ID]
+	}
+	turn, err := takeTurns(ctx, r.tx, queued)
+	if err != nil {
+		return nil, nil, err
+	}
+	kept := r.picks[:0]
+	for i, p := range r.picks {
+		_, first := turn.heads[p.ID]
+		switch {
+		case first || queued[i].Request.ConcurrencyKey == "":
+			kept = append(kept, p)
+		case turn.behind[p.ID]:
+			r.behind = append(r.behind, p.ID)
+			r.undo(p, admission.Gone)
+		default:
+			r.undo(p, admission.Busy)
+		}
+	}
+	return kept, turn.heads, nil
+}
+
+func (r *admissionRound) undo(p admission.Pick, why admission.Missed) {
+	r.missed++
+	r.queue().Undo(p, why)
+}
+
+// lockKeys locks the states of the keys that the picks spend from, and of those from
+// which something was given back.
+func (r *admissionRound) lockKeys(ctx context.Context, picks []admission.Pick) error {
+	var keys []limits.Key
+	for _, p := range picks {
+		keys = append(keys, p.Keys...)
+	}
+	released := r.queue().Released()
+	for key := range released {
+		keys = append(keys, key)
+	}
+	if len(keys) == 0 {
+		return nil
+	}
+	var err error
+	if r.buckets, err = lockBuckets(ctx, r.tx, keys); err != nil {
+		return err
+	}
+	for key, n := range released {
+		r.buckets.all[key].InUse = max(r.buckets.all[key].InUse-n, 0)
+	}
+	return nil
+}
+
+// spend takes what a pick needs from all of its keys, or from none.
+func (r *admissionRound) spend(p admission.Pick) bool {
+	after := make([]admission.Bucket, 0, len(p.Keys))
+	for _, key := range p.Keys {
+		limit, inForce := r.Config.Limits.Lookup(key.Limit)
+		if !inForce {
+			continue
+		}
+		b := *r.buckets.all[key]
+		if _, ok := admission.Spend(limit, &b, r.buckets.now); !ok {
+			return false
+		}
+		after = append(after, b)
+	}
+	for _, b := range after {
+		*r.buckets.all[b.Key] = b
+	}
+	return true
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+// save writes what was decided.
+func (r *admissionRound) save(ctx context.Context) error {
+	q := r.queue()
+	admitted, err := deltas(r.change.executions)
+	if err != nil {
+		return err
+	}
+	for at, d := range admitted {
+		r.book(at.lane, d)
+	}
+	q.Know(r.buckets.list())
+	q.End()
+	r.change.admitting = true
+	err = inBatch(ctx, r.tx, func(b statements) error {
+		if err := saveLedger(ctx, b, r.Class, r.ledger); err != nil {
+			return fmt.Errorf("save ledger: %w", err)
+		}
+		if err := r.buckets.save(ctx, b); err != nil {
+			return fmt.Errorf("save buckets: %w", err)
+		}
+		if err := r.barLarge(ctx, b); err != nil {
+			return fmt.Errorf("set large executions apart: %w", err)
+		}
+		if err := shutGates(ctx, b, r.behind); err != nil {
+			return fmt.Errorf("shut gates: %w", err)
+		}
+		return r.change.write(ctx, b)
+	})
+	if err != nil {
+		return err
+	}
+	r.finish()
+	if r.out.Executions > 0 {
 		crash.At("admitter.admitting")
 	}
+	return nil
+}
+
+// book adds a change of the ledger to be saved.
+func (r *admissionRound) book(lane admission.LaneID, d admission.Delta) {
+	sum := r.ledger[lane]
+	sum.Lane = lane
+	sum.Queued += d.Queued
+	sum.Running += d.Running
+	sum.Used = sum.Used.Plus(d.Used)
+	r.ledger[lane] = sum
+}
+
+// barLarge takes what no worker can run out of what may be admitted, until there are
+// other workers.
+func (r *admissionRound) barLarge(ctx context.Context, tx statements) error {
+	if len(r.oversize) == 0 {
+		return nil
+	}
+	ids := make([]string, len(r.oversize))
+	for i, p := range r.oversize {
+		ids[i] = p.ID
+	}
+	_, err := tx.Exec(ctx, `UPDATE executions SET waits = 3 WHERE id = ANY ($1::text[]::uuid[])`, ids)
 	return err
 }
 
-// admissible selects, in order, what may be admitted. A row that somebody else
-// has locked is being cancelled or timed out: it is skipped.
-const admissible = `SELECT ` + columns + ` FROM executions e
-	WHERE state = 'QUEUED' AND NOT gated AND resource_class = $1 AND executor = ANY($2) AND slots <= $3
-	  AND ready_at <= clock_timestamp()
-	ORDER BY rank, id LIMIT $4 FOR UPDATE SKIP LOCKED`
-
-// capacity is what a class has: slots in all and in use, the slots of its largest
-// worker, and the executors that its workers offer.
-type capacity struct {
-	total, used, largest int
-	executors            []string
-}
-
-// readCapacity derives the capacity of a class from the rows themselves: what
-// the live workers announce, less what is scheduled or running. There is no
-// counter that could drift.
-func readCapacity(ctx context.Context, tx pgx.Tx, a Admission) (capacity, error) {
-	var c capacity
-	err := tx.QueryRow(ctx, `
-		WITH live AS (
-			SELECT slots, executors FROM workers WHERE resource_class = $1 AND expires_at > clock_timestamp())
-		SELECT coalesce((SELECT sum(slots) FROM live), 0),
-		       coalesce((SELECT max(slots) FROM live), 0),
-		       coalesce((SELECT array_agg(DISTINCT name) FROM live, unnest(executors) AS name), '{}'),
-		       coalesce((SELECT sum(slots) FROM executions
-		                 WHERE resource_class = $1 AND state IN ('SCHEDULED', 'RUNNING')), 0)`,
-		a.Class).Scan(&c.total, &c.largest, &c.executors, &c.used)
-	if a.Limit > 0 {
-		c.total, c.largest = min(c.total, a.Limit), min(c.largest, a.Limit)
+func (r *admissionRound) finish() {
+	q := r.queue()
+	free := q.Free()[admission.Slots]
+	r.out = Admitted{
+		Executions: len(r.change.executions),
+		Free:       int(max(free, 0)),
+		Crowded:    q.Crowded(),
+		More:       r.feedLeft || free > 0 && (len(r.picks) >= r.Max || r.missed > 0),
 	}
-	return c, err
-}
-
-// Worker is what a worker announces of itself.
-type Worker struct {
-	ID        string
-	Classes   []string
-	Executors []string
-	// Slots is how many slots it has, for all its classes together; each class is
-	// offered all of them.
-	Slots int
-	// CPUMillis is its processor time in thousandths of a core, MemoryBytes its
-	// memory; zero means that it does not count them. GPUs is how many graphics
-	// processors it has.
-	CPUMillis   int64
-	MemoryBytes int64
-	GPUs        int
-}
-
-// Announce renews a worker's entry for the given time and tells the coordinator
-// of capacity that is new.
-func (s *Store) Announce(ctx context.Context, w Worker, ttl time.Duration) error {
-	tag, err := s.pool.Exec(ctx, `
-		INSERT INTO workers (id, resource_class, slots, executors, announced_at, expires_at, cpu_millis, memory_bytes, gpus)
-		SELECT $1, class, $3, $4, clock_timestamp(), clock_timestamp() + $5::interval,
-			nullif($6::bigint, 0), nullif($7::bigint, 0), $8
-		FROM unnest($2::text[]) AS class
-		ON CONFLICT (id, resource_class) DO UPDATE SET
-			slots = excluded.slots, executors = excluded.executors,
-			cpu_millis = excluded.cpu_millis, memory_bytes = excluded.memory_bytes, gpus = excluded.gpus,
-			announced_at = excluded.announced_at, expires_at = excluded.expires_at`,
-		w.ID, w.Classes, w.Slots, w.Executors, ttl, w.CPUMillis, w.MemoryBytes, w.GPUs)
-	if err != nil {
-		return fmt.Errorf("announce worker: %w", err)
+	if next := earlier(q.NextAt(), r.memory.earlyAt); !next.IsZero() {
+		r.out.Wait = max(next.Sub(r.now), time.Millisecond)
 	}
-	if tag.RowsAffected() > 0 {
-		s.waker.Wake(WakeAdmission)
-	}
-	return nil
-}
-
-// Withdraw removes a worker's entry: it takes no further work.
-func (s *Store) Withdraw(ctx context.Context, id string) error {
-	if _, err := s.pool.Exec(ctx, `DELETE FROM workers WHERE id = $1`, id); err != nil {
-		return fmt.Errorf("withdraw worker: %w", err)
-	}
-	return nil
-}
-
-// Classes returns the resource classes for which there are live workers.
-func (s *Store) Classes(ctx context.Context) ([]string, error) {
-	rows, err := s.pool.Query(ctx,
-		`SELECT DISTINCT resource_class FROM workers WHERE expires_at > clock_timestamp() ORDER BY 1`)
-	if err != nil {
-		return nil, fmt.Errorf("list resource classes: %w", err)
-	}
-	return pgx.CollectRows(rows, pgx.RowTo[string])
 }

@@ -111,9 +111,7 @@ func claimable(ctx context.Context, tx pgx.Tx, c Claim) ([]loaded, error) {
 		// it; what does not fit together is left out below.
 		found, err := load(ctx, tx, `SELECT `+columns+` FROM executions
 			WHERE state = 'SCHEDULED' AND resource_class = $1 AND executor = ANY($2) AND slots <= $3
-			  AND coalesce((request->'requirements'->>'cpu_millis')::bigint, 0) <= coalesce($4::bigint, 9223372036854775807)
-			  AND coalesce((request->'requirements'->>'memory_bytes')::bigint, 0) <= coalesce($5::bigint, 9223372036854775807)
-			  AND coalesce((request->'requirements'->>'gpus')::integer, 0) <= $6
+			  AND cpu_millis <= coalesce($4::bigint, cpu_millis) AND memory_bytes <= coalesce($5::bigint, memory_bytes) AND gpus <= $6
 			ORDER BY rank, id LIMIT $3 FOR UPDATE SKIP LOCKED`,
 			class, c.Executors, c.Slots, c.CPUMillis, c.MemoryBytes, c.GPUs)
 		if err != nil {

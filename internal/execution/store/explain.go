@@ -4,77 +4,317 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/millrace/millrace/internal/admission"
 	"github.com/millrace/millrace/internal/execution"
+	"github.com/millrace/millrace/internal/holds"
+	"github.com/millrace/millrace/internal/lease"
+	"github.com/millrace/millrace/internal/limits"
+	"github.com/millrace/millrace/internal/postgres"
+	"github.com/millrace/millrace/topics"
 )
 
-// The parts of the situation are subqueries of one statement, so all are as of
-// one moment. Those that are about waiting look no further than they must.
-const situationSQL = `
-	WITH e AS (SELECT * FROM executions WHERE id = $1::text::uuid),
-	live AS (
-		SELECT w.slots, w.executors FROM workers w, e
-		WHERE w.resource_class = e.resource_class AND w.expires_at > clock_timestamp()),
-	earlier AS (
-		SELECT k.id, k.state, k.slots, k.concurrency_seq FROM executions k, e
-		WHERE e.state = 'QUEUED' AND k.tenant = e.tenant AND k.concurrency_key = e.concurrency_key
-		  AND k.concurrency_seq < e.concurrency_seq AND k.state IN ('REQUESTED', 'QUEUED', 'SCHEDULED', 'RUNNING')
-		ORDER BY k.concurrency_seq LIMIT $2),
-	ahead AS (
-		SELECT q.id, q.state, q.slots, q.rank FROM executions q, e
-		WHERE e.state = 'QUEUED' AND q.state = 'QUEUED' AND q.resource_class = e.resource_class
-		  AND NOT q.gated AND (q.rank, q.id) < (e.rank, e.id) AND q.ready_at <= clock_timestamp()
-		  AND (q.concurrency_key IS NULL OR NOT EXISTS (
-			SELECT FROM executions head
-			WHERE head.tenant = q.tenant AND head.concurrency_key = q.concurrency_key
-			  AND head.concurrency_seq < q.concurrency_seq
-			  AND head.state IN ('REQUESTED', 'QUEUED', 'SCHEDULED', 'RUNNING')))
-		ORDER BY q.rank, q.id LIMIT $2)
-	SELECT (SELECT count(*) FROM live), (SELECT coalesce(sum(slots), 0) FROM live), (SELECT coalesce(max(slots), 0) FROM live),
-		(SELECT coalesce(array_agg(DISTINCT name ORDER BY name), '{}') FROM live, unnest(executors) AS name),
-		(SELECT coalesce(sum(u.slots), 0) FROM executions u, e
-		 WHERE u.resource_class = e.resource_class AND u.state IN ('SCHEDULED', 'RUNNING')),
-		(SELECT count(*) FROM earlier),
-		coalesce((SELECT id::text FROM earlier ORDER BY concurrency_seq LIMIT 1), ''),
-		coalesce((SELECT state FROM earlier ORDER BY concurrency_seq LIMIT 1), ''),
-		(SELECT count(*) FROM ahead),
-		coalesce((SELECT id::text FROM ahead ORDER BY rank, id LIMIT 1), ''),
-		coalesce((SELECT slots FROM ahead ORDER BY rank, id LIMIT 1), 0),
-		` + columns + `
-	FROM e`
-
-// Situation returns an execution with what it waits among, or ErrNotFound.
-func (s *Store) Situation(ctx context.Context, id string) (execution.Situation, error) {
+// Situation returns an execution with what it waits among, or ErrNotFound. All of it is
+// as of one moment. What is counted is counted to execution.AheadMax, so it costs the
+// same however long the queue is.
+func (s *Store) Situation(ctx context.Context, id string, terms Terms) (execution.Situation, error) {
 	if err := checkID(id); err != nil {
 		return execution.Situation{}, err
 	}
-	rows, err := s.pool.Query(ctx, situationSQL, id, execution.AheadMax)
-	if err != nil {
-		return execution.Situation{}, fmt.Errorf("read situation: %w", err)
-	}
-	found, err := pgx.CollectExactlyOneRow(rows, scanSituation)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return execution.Situation{}, fmt.Errorf("execution %s: %w", id, ErrNotFound)
-	}
+	var found execution.Situation
+	err := s.inSnapshot(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		r := situationReader{tx: tx, terms: terms, step: s.policy.AgeingStep}
+		err := r.read(ctx, id)
+		found = r.Situation
+		return err
+	})
 	if err != nil {
 		return execution.Situation{}, fmt.Errorf("read situation: %w", err)
 	}
 	return found, nil
 }
 
-func scanSituation(row pgx.CollectableRow) (execution.Situation, error) {
-	var s execution.Situation
-	var r stored
-	err := row.Scan(append([]any{
-		&s.Workers, &s.Slots, &s.Largest, &s.Executors, &s.Used,
-		&s.Predecessors, &s.Predecessor.ID, &s.Predecessor.State, &s.Ahead, &s.Next.ID, &s.Next.Slots,
-	}, r.targets()...)...)
+// inSnapshot runs fn in a transaction that only reads, and all at one moment.
+func (s *Store) inSnapshot(ctx context.Context, fn func(ctx context.Context, tx pgx.Tx) error) error {
+	return postgres.InTx(ctx, s.pool, func(ctx context.Context, tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY`); err != nil {
+			return err
+		}
+		return fn(ctx, tx)
+	})
+}
+
+// situationReader gathers a situation.
+type situationReader struct {
+	execution.Situation
+	tx    pgx.Tx
+	terms Terms
+	step  time.Duration
+	// rivals are the other users of whose executions some wait.
+	rivals float64
+}
+
+func (r *situationReader) read(ctx context.Context, id string) error {
+	rows, err := r.tx.Query(ctx, `SELECT `+columns+` FROM executions WHERE id = $1::text::uuid`, id)
 	if err != nil {
-		return execution.Situation{}, err
+		return err
 	}
-	l := r.loaded()
-	s.Execution, s.Now = l.Execution, l.now
-	return s, nil
+	found, err := pgx.CollectExactlyOneRow(rows, scan)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return fmt.Errorf("execution %s: %w", id, ErrNotFound)
+	}
+	if err != nil {
+		return err
+	}
+	r.Execution, r.Now, r.Overtake = found.Execution, found.now, r.terms.Config.Overtake
+	steps := []func(context.Context) error{r.readWorkers}
+	if r.Execution.State == execution.Queued {
+		steps = append(steps, r.readHolds, r.readAdmitter, r.readPredecessors, r.readUse, r.readLimits, r.readAhead, r.readNext, r.readRate)
+	}
+	for _, step := range steps {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readWorkers reads what the workers of the class offer.
+func (r *situationReader) readWorkers(ctx context.Context) error {
+	q := r.Execution.Request
+	rows, err := r.tx.Query(ctx, workersSQL, q.ResourceClass, admission.Unlimited)
+	if err != nil {
+		return fmt.Errorf("read workers: %w", err)
+	}
+	workers, err := pgx.CollectRows(rows, scanWorker)
+	if err != nil {
+		return fmt.Errorf("read workers: %w", err)
+	}
+	capacity := admission.Capacity{Workers: workers}
+	var largest admission.Resources
+	for _, w := range workers {
+		r.Executors = append(r.Executors, w.Executors...)
+		if slices.Contains(w.Executors, q.Executor) {
+			for k := range largest {
+				largest[k] = max(largest[k], w.Resources[k])
+			}
+		}
+	}
+	slices.Sort(r.Executors)
+	r.Executors = slices.Compact(r.Executors)
+	r.Workers, r.Total, r.Largest = len(workers), amounts(capacity.Total()), amounts(largest)
+	r.Cap = r.terms.Cap(q.ResourceClass)
+	capacity.Cap = r.terms.Caps[q.ResourceClass]
+	r.Servable = capacity.Servable(q.Executor, admission.Need(q.Requirements))
+	return nil
+}
+
+func (r *situationReader) readHolds(ctx context.Context) error {
+	list, err := holds.List(ctx, r.tx)
+	r.Holds = covering(list, r.Execution.Request)
+	return err
+}
+
+// readAdmitter reads whether somebody admits executions of the class.
+func (r *situationReader) readAdmitter(ctx context.Context) error {
+	holder, err := lease.HolderOf(ctx, r.tx, AdmitterLease(r.Execution.Request.ResourceClass))
+	r.Admitter = execution.Admitter{Absent: !holder.Live, Last: holder.Owner, Until: holder.Until}
+	return err
+}
+
+// readPredecessors reads what comes first with the same concurrency key.
+func (r *situationReader) readPredecessors(ctx context.Context) error {
+	if r.Execution.Request.ConcurrencyKey == "" {
+		return nil
+	}
+	err := r.tx.QueryRow(ctx, `
+		WITH e AS (SELECT tenant, concurrency_key, concurrency_seq FROM executions WHERE id = $1::text::uuid),
+		earlier AS (
+			SELECT k.id, k.state, k.concurrency_seq FROM executions k, e
+			WHERE k.tenant = e.tenant AND k.concurrency_key = e.concurrency_key
+			  AND k.concurrency_seq < e.concurrency_seq AND k.state IN `+openStates+`
+			ORDER BY k.concurrency_seq LIMIT $2)
+		SELECT (SELECT count(*) FROM earlier),
+			coalesce((SELECT id::text FROM earlier ORDER BY concurrency_seq LIMIT 1), ''),
+			coalesce((SELECT state FROM earlier ORDER BY concurrency_seq LIMIT 1), '')`,
+		r.Execution.ID, execution.AheadMax).Scan(&r.Predecessors, &r.Predecessor.ID, &r.Predecessor.State)
+	if err != nil {
+		return fmt.Errorf("read predecessors: %w", err)
+	}
+	return nil
+}
+
+// readUse reads what is in use, and who else has something that waits.
+func (r *situationReader) readUse(ctx context.Context) error {
+	q := r.Execution.Request
+	rows, err := r.tx.Query(ctx, `
+		SELECT l.tenant, l.user_name, sum(b.queued) > 0,
+			sum(b.slots)::bigint, sum(b.cpu_millis)::bigint, sum(b.memory_bytes)::bigint, sum(b.gpus)::bigint
+		FROM `+ledgerAndFeed+` AS b JOIN admission_lanes l ON l.id = b.lane
+		WHERE b.resource_class = $1
+		GROUP BY l.tenant, l.user_name HAVING sum(b.queued) <> 0 OR sum(b.running) <> 0`, q.ResourceClass)
+	if err != nil {
+		return fmt.Errorf("read use: %w", err)
+	}
+	var tenant, user string
+	var waits bool
+	var used, all admission.Resources
+	_, err = pgx.ForEachRow(rows, []any{
+		&tenant, &user, &waits, &used[admission.Slots], &used[admission.CPUMillis], &used[admission.MemoryBytes], &used[admission.GPUs],
+	}, func() error {
+		all = all.Plus(used)
+		if tenant == q.Tenant && user == q.User {
+			r.UserUsed = amounts(used)
+		} else if waits {
+			r.rivals += r.terms.Weight(tenant, user)
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("read use: %w", err)
+	}
+	r.Used = amounts(all)
+	r.rivals /= r.terms.Weight(q.Tenant, q.User)
+	return nil
+}
+
+// readLimits reads the keys that the execution is under, and of those that let nothing
+// through how many of the same key come first.
+func (r *situationReader) readLimits(ctx context.Context) error {
+	e := r.Execution
+	rows, err := r.tx.Query(ctx, `
+		SELECT k.limit, k.value, coalesce(b.tat_nanos, 0), coalesce(b.in_use, 0)
+		FROM admission_lanes l, jsonb_to_recordset(l.keys) AS k("limit" text, value text)
+		LEFT JOIN limit_buckets b ON b.limit_name = k.limit AND b.key = k.value
+		WHERE l.id = $1::text::uuid ORDER BY 1, 2`, e.Lane)
+	if err != nil {
+		return fmt.Errorf("read keys of limits: %w", err)
+	}
+	buckets, err := pgx.CollectRows(rows, scanBucket)
+	if err != nil {
+		return fmt.Errorf("read keys of limits: %w", err)
+	}
+	for _, b := range buckets {
+		limit, inForce := r.terms.Config.Limits.Lookup(b.Limit)
+		if !inForce {
+			continue
+		}
+		trial := b
+		next, open := admission.Spend(limit, &trial, r.Now)
+		if open {
+			continue
+		}
+		x := execution.Exhausted{Name: b.Limit, Key: b.Value, InUse: int(b.InUse), Concurrency: limit.Concurrency}
+		if x.Before, err = r.countBefore(ctx, b.Key); err != nil {
+			return err
+		}
+		if !next.IsZero() {
+			x.Rate, x.Next = limit.Rate.String(), next
+			x.Turn = next.Add(time.Duration(x.Before) * limit.Rate.Interval())
+		}
+		r.Limits = append(r.Limits, x)
+	}
+	return nil
+}
+
+// countBefore counts the executions that are under a key too and come first.
+func (r *situationReader) countBefore(ctx context.Context, key limits.Key) (n int, err error) {
+	err = r.tx.QueryRow(ctx, `
+		SELECT count(*) FROM (
+			SELECT FROM admission_lanes l JOIN executions q ON q.lane = l.id
+			WHERE l.keys <> '[]' AND l.keys @> jsonb_build_array(jsonb_build_object('limit', $1::text, 'value', $2::text))
+			  AND q.state = 'QUEUED' AND q.waits = 0 AND (q.rank, q.id) < ($3, $4::text::uuid)
+			LIMIT $5) AS before`,
+		key.Limit, key.Value, r.Execution.Rank, r.Execution.ID, execution.AheadMax).Scan(&n)
+	if err != nil {
+		return 0, fmt.Errorf("count executions of a limit: %w", err)
+	}
+	return n, nil
+}
+
+// readAhead counts those that are to be admitted first. Ranks that lie in one step of
+// ageing count as one band, and everything older than four of them is in the highest.
+func (r *situationReader) readAhead(ctx context.Context) error {
+	e := r.Execution
+	band := min(max(int(r.Now.Sub(e.Rank)/r.step), 0), topics.MaxPriority-1)
+	newest := r.Now.Add(-time.Duration(band) * r.step)
+	oldest := newest.Add(-r.step)
+	if band == topics.MaxPriority-1 {
+		oldest = time.Unix(0, 0)
+	}
+	var higher, all, own, ownBefore int
+	err := r.tx.QueryRow(ctx, `
+		SELECT ahead.n, peers.n, own.n, own.before
+		FROM (
+			SELECT coalesce(sum(c.n), 0) AS n FROM generate_series(1, 5) AS p, LATERAL (
+				SELECT count(*) AS n FROM (
+					SELECT FROM executions q WHERE q.state = 'QUEUED' AND q.resource_class = $1 AND q.request ->> 'priority' = p::text
+					  AND q.rank <= $5 AND q.waits = 0 LIMIT $8) AS picked) AS c) AS ahead, (
+			SELECT coalesce(sum(c.n), 0) AS n FROM generate_series(1, 5) AS p, LATERAL (
+				SELECT count(*) AS n FROM (
+					SELECT FROM executions q WHERE q.state = 'QUEUED' AND q.resource_class = $1 AND q.request ->> 'priority' = p::text
+					  AND q.rank > $5 AND q.rank <= $4 AND q.waits = 0 LIMIT $8) AS picked) AS c) AS peers, (
+			SELECT count(*) AS n, count(*) FILTER (WHERE (rank, id) < ($6, $7::text::uuid)) AS before FROM (
+				SELECT q.rank, q.id FROM admission_lanes l JOIN executions q ON q.lane = l.id
+				WHERE l.tenant = $2 AND l.user_name = $3 AND l.resource_class = $1
+				  AND q.state = 'QUEUED' AND q.waits = 0 AND q.rank > $5 AND q.rank <= $4
+				ORDER BY q.rank, q.id LIMIT $8) AS picked) AS own`,
+		e.Request.ResourceClass, e.Request.Tenant, e.Request.User, newest, oldest, e.Rank, e.ID, execution.AheadMax,
+	).Scan(&higher, &all, &own, &ownBefore)
+	if err != nil {
+		return fmt.Errorf("count executions ahead: %w", err)
+	}
+	r.Ahead = execution.Ahead{Higher: min(higher, execution.AheadMax), Own: ownBefore}
+	if others := all - own; others > 0 && r.rivals > 0 {
+		r.Ahead.Others, r.Ahead.Rivals = min(others, execution.AheadMax), r.rivals
+	}
+	return nil
+}
+
+// readNext reads the execution of the class that has waited for longest, by rank.
+func (r *situationReader) readNext(ctx context.Context) error {
+	var need admission.Resources
+	var ready *time.Time
+	err := r.tx.QueryRow(ctx, `
+		SELECT f.id::text, f.state, f.ready_at, f.slots, f.cpu_millis, f.memory_bytes, f.gpus
+		FROM generate_series(1, 5) AS p, LATERAL (
+			SELECT q.* FROM executions q
+			WHERE q.state = 'QUEUED' AND q.resource_class = $1 AND q.request ->> 'priority' = p::text AND q.waits = 0
+			ORDER BY q.rank LIMIT 1) AS f
+		ORDER BY f.rank, f.id LIMIT 1`, r.Execution.Request.ResourceClass,
+	).Scan(&r.Next.ID, &r.Next.State, &ready, &need[admission.Slots], &need[admission.CPUMillis], &need[admission.MemoryBytes], &need[admission.GPUs])
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return fmt.Errorf("read head of the queue: %w", err)
+	}
+	r.Next.Ready, r.Next.Needs = moment(ready), amounts(need)
+	return nil
+}
+
+// rateMemory is how long a rate says something about the future.
+const rateMemory = 10 * time.Minute
+
+// readRate reads how fast the class was admitted lately.
+func (r *situationReader) readRate(ctx context.Context) error {
+	err := r.tx.QueryRow(ctx, `SELECT coalesce((SELECT per_second FROM admission_rates
+		WHERE resource_class = $1 AND updated_at > clock_timestamp() - $2::interval), 0)`,
+		r.Execution.Request.ResourceClass, rateMemory).Scan(&r.Rate)
+	if err != nil {
+		return fmt.Errorf("read rate of admission: %w", err)
+	}
+	return nil
+}
+
+// RecordRate remembers how many executions of a class are admitted per second while
+// others wait.
+func (s *Store) RecordRate(ctx context.Context, class string, perSecond float64) error {
+	_, err := s.pool.Exec(ctx, `INSERT INTO admission_rates (resource_class, per_second) VALUES ($1, $2)
+		ON CONFLICT (resource_class) DO UPDATE SET per_second = excluded.per_second, updated_at = clock_timestamp()`, class, perSecond)
+	if err != nil {
+		return fmt.Errorf("record rate of admission: %w", err)
+	}
+	return nil
 }

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -12,11 +13,11 @@ import (
 
 // Executions with one concurrency key run one at a time in the order of their
 // submission: only the head of the key, its lowest that has not ended, may be
-// admitted. The others wait behind a gate (column gated), out of the index of what
-// is admissible.
+// admitted. The others wait behind a gate (execution.WaitingForKey), out of the index
+// of what is admissible.
 //
-// A gate is shut by the admitter, holding a lock on the head's row that keeps the
-// head from ending meanwhile. Whoever ends an execution leaves a release, and the
+// A gate is shut by whoever queues the execution, or else by the admitter, holding a
+// lock on the head's row that keeps the head from ending meanwhile. Whoever ends an execution leaves a release, and the
 // admitter who finds it opens the gate of the one that is the head by then. So the
 // end of the head always comes after the gates that were shut because of it, and
 // its release is looked at after its end is visible: no gate stays shut with
@@ -51,53 +52,80 @@ func openGates(ctx context.Context, tx pgx.Tx) (bool, error) {
 		WITH released AS (
 			DELETE FROM concurrency_releases
 			WHERE ctid = ANY (ARRAY(SELECT ctid FROM concurrency_releases LIMIT $1 FOR UPDATE SKIP LOCKED))
-			RETURNING tenant, concurrency_key)
-		UPDATE executions e SET gated = false
+			RETURNING tenant, concurrency_key),
+		opened AS (
+		UPDATE executions e SET waits = 0
 		FROM (SELECT DISTINCT * FROM released) AS r, LATERAL (
 			SELECT h.id FROM executions h
 			WHERE h.tenant = r.tenant AND h.concurrency_key = r.concurrency_key AND h.state IN `+openStates+`
 			ORDER BY h.concurrency_seq LIMIT 1) AS head
-		WHERE e.id = head.id AND e.gated`, releasesPerRound)
+		WHERE e.id = head.id AND e.state = 'QUEUED' AND e.waits = 1
+		RETURNING e.resource_class, e.lane, e.rank)
+		INSERT INTO admission_feed (resource_class, lane, queued, running, slots, cpu_millis, memory_bytes, gpus, rank)
+		SELECT resource_class, lane, 0, 0, 0, 0, 0, 0, min(rank) FROM opened GROUP BY 1, 2`, releasesPerRound)
 	if err != nil {
 		return false, fmt.Errorf("open gates: %w", err)
 	}
 	return tag.RowsAffected() > 0, nil
 }
 
-// takeTurns finds out which of the executions with a concurrency key, whose rows
-// are locked, are the heads of their keys, and shuts the gates of the others. It
-// returns the heads, each with a time at which it was one, and how many gates it
-// shut.
-func takeTurns(ctx context.Context, tx pgx.Tx, queued []loaded) (turn map[string]time.Time, shut int, err error) {
-	turn = make(map[string]time.Time)
+// turns says which executions with a concurrency key are the heads of their keys.
+type turns struct {
+	// heads are those that are, each with a time at which it was one.
+	heads map[string]time.Time
+	// behind are those that come after a head that cannot end before the transaction
+	// does. What is in neither comes after a head that somebody is changing, perhaps
+	// ending: it has to be looked at again.
+	behind map[string]bool
+}
+
+// takeTurns finds out whose turn it is among executions, whose rows are locked.
+func takeTurns(ctx context.Context, tx pgx.Tx, queued []loaded) (turns, error) {
+	t := turns{heads: map[string]time.Time{}, behind: map[string]bool{}}
 	heads, err := readHeads(ctx, tx, queued)
 	if err != nil {
-		return nil, 0, err
+		return t, err
 	}
-	var blocked, blockers []string
+	var blockers []string
 	for id, head := range heads {
 		if id == head.id {
-			turn[id] = head.at
+			t.heads[id] = head.at
 			continue
 		}
-		blocked, blockers = append(blocked, id), append(blockers, head.id)
+		blockers = append(blockers, head.id)
 	}
-	if len(blocked) == 0 {
-		return turn, 0, nil
+	if len(blockers) == 0 {
+		return t, nil
 	}
-	// A head that is locked is being changed, perhaps ended: those behind it are
-	// looked at again in the next round.
-	tag, err := tx.Exec(ctx, `
-		WITH held AS (
-			SELECT id FROM executions WHERE id = ANY ($2::text[]::uuid[]) AND state IN `+openStates+`
-			FOR SHARE SKIP LOCKED)
-		UPDATE executions e SET gated = true
-		FROM unnest($1::text[]::uuid[], $2::text[]::uuid[]) AS b(id, head)
-		WHERE e.id = b.id AND b.head IN (SELECT id FROM held)`, blocked, blockers)
+	slices.Sort(blockers)
+	rows, err := tx.Query(ctx, `SELECT id::text FROM executions
+		WHERE id = ANY ($1::text[]::uuid[]) AND state IN `+openStates+` FOR SHARE SKIP LOCKED`, slices.Compact(blockers))
 	if err != nil {
-		return nil, 0, fmt.Errorf("shut gates: %w", err)
+		return t, fmt.Errorf("hold heads of concurrency keys: %w", err)
 	}
-	return turn, int(tag.RowsAffected()), nil
+	held := map[string]bool{}
+	var id string
+	if _, err := pgx.ForEachRow(rows, []any{&id}, func() error {
+		held[id] = true
+		return nil
+	}); err != nil {
+		return t, fmt.Errorf("hold heads of concurrency keys: %w", err)
+	}
+	for id, head := range heads {
+		if id != head.id && held[head.id] {
+			t.behind[id] = true
+		}
+	}
+	return t, nil
+}
+
+// shutGates takes executions out of what may be admitted until it is their turn.
+func shutGates(ctx context.Context, tx statements, ids []string) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	_, err := tx.Exec(ctx, `UPDATE executions SET waits = 1 WHERE id = ANY ($1::text[]::uuid[])`, ids)
+	return err
 }
 
 // head is the head of a key, and when it was seen to be: after the end of the one

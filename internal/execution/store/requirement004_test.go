@@ -227,12 +227,12 @@ func (m *machine) queue(ctx context.Context) func() error {
 	refuse := rapid.IntRange(0, 9).Draw(m.t, "refused") == 0
 	return func() error {
 		return postgres.InTx(ctx, m.pool, func(ctx context.Context, tx pgx.Tx) error {
-			return m.st.Queue(ctx, tx, ids, func(*execution.Execution) (string, string) {
+			return m.st.Queue(ctx, tx, ids, store.Rules{Validate: func(*execution.Execution) (string, string) {
 				if refuse {
 					return "not_today", "refused"
 				}
 				return "", ""
-			})
+			}})
 		})
 	}
 }

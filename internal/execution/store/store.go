@@ -53,7 +53,7 @@ func New(pool *pgxpool.Pool, waker Waker, policy execution.Policy) *Store {
 // columns are those that scan reads, in its order.
 const columns = `id::text, request, state, version, attempt, failures, deliveries,
 	ready_at, rank, due_at, requested_at, queued_at, scheduled_at, started_at, finished_at,
-	worker, lease_expires_at, cancel, result, clock_timestamp()`
+	worker, lease_expires_at, cancel, result, lane::text, waits, clock_timestamp()`
 
 // loaded is an execution under its row lock, with the database's time.
 type loaded struct {
@@ -75,7 +75,7 @@ type stored struct {
 	now                                 time.Time
 	ready, rank, due, queued, scheduled *time.Time
 	started, finished, leaseExpires     *time.Time
-	worker                              *string
+	worker, lane                        *string
 }
 
 // targets are where columns are scanned to.
@@ -84,7 +84,7 @@ func (r *stored) targets() []any {
 	return []any{
 		&e.ID, &e.Request, &e.State, &e.Version, &e.Attempt, &e.Failures, &e.Deliveries,
 		&r.ready, &r.rank, &r.due, &e.RequestedAt, &r.queued, &r.scheduled, &r.started, &r.finished,
-		&r.worker, &r.leaseExpires, &e.Cancel, &e.Result, &r.now,
+		&r.worker, &r.leaseExpires, &e.Cancel, &e.Result, &r.lane, &e.Waiting, &r.now,
 	}
 }
 
@@ -97,6 +97,10 @@ func (r *stored) loaded() loaded {
 	if r.worker != nil {
 		e.Worker = *r.worker
 	}
+	if r.lane != nil {
+		e.Lane = *r.lane
+	}
+	e.MarkStored()
 	return loaded{Execution: &e, now: r.now.UTC()}
 }
 
@@ -145,6 +149,9 @@ func lockByID(ctx context.Context, tx pgx.Tx, ids []string) (map[string]loaded, 
 type change struct {
 	executions []*execution.Execution
 	tasks      []topics.ExecutionTask
+	// admitting is set in the transaction of the admitter, which needs no feed to hear
+	// of what it does itself.
+	admitting bool
 }
 
 func (c *change) touch(e *execution.Execution) { c.executions = append(c.executions, e) }
@@ -154,15 +161,26 @@ func (c *change) save(ctx context.Context, tx pgx.Tx) error {
 	if len(c.executions) == 0 {
 		return nil
 	}
-	return inBatch(ctx, tx, func(b statements) error {
-		if err := update(ctx, b, c.executions); err != nil {
-			return fmt.Errorf("update executions: %w", err)
+	return inBatch(ctx, tx, func(b statements) error { return c.write(ctx, b) })
+}
+
+// write is save within a batch of the caller's.
+func (c *change) write(ctx context.Context, b statements) error {
+	if len(c.executions) == 0 {
+		return nil
+	}
+	if err := update(ctx, b, c.executions); err != nil {
+		return fmt.Errorf("update executions: %w", err)
+	}
+	if err := release(ctx, b, c.executions); err != nil {
+		return fmt.Errorf("release concurrency keys: %w", err)
+	}
+	if !c.admitting {
+		if err := feed(ctx, b, c.executions); err != nil {
+			return fmt.Errorf("feed admission: %w", err)
 		}
-		if err := release(ctx, b, c.executions); err != nil {
-			return fmt.Errorf("release concurrency keys: %w", err)
-		}
-		return c.publish(ctx, b)
-	})
+	}
+	return c.publish(ctx, b)
 }
 
 // statements takes statements whose results nobody looks at: a transaction, or a
@@ -187,6 +205,9 @@ func inBatch(ctx context.Context, tx pgx.Tx, fn func(b statements) error) error 
 	var q queued
 	if err := fn(&q); err != nil {
 		return err
+	}
+	if q.batch.Len() == 0 {
+		return nil
 	}
 	if err := tx.SendBatch(ctx, &q.batch).Close(); err != nil {
 		return fmt.Errorf("write: %w", err)
@@ -243,6 +264,7 @@ func update(ctx context.Context, tx statements, executions []*execution.Executio
 	n := len(executions)
 	var (
 		ids, states, workers, cancels, results     = make([]string, n), make([]string, n), make([]*string, n), make([]*string, n), make([]*string, n)
+		lanes, waits                               = make([]*string, n), make([]int16, n)
 		versions, attempts, failures, deliveries   = make([]int64, n), make([]int, n), make([]int, n), make([]int, n)
 		ready, rank, due, queued                   = make([]*time.Time, n), make([]*time.Time, n), make([]*time.Time, n), make([]*time.Time, n)
 		scheduled, started, finished, leaseExpires = make([]*time.Time, n), make([]*time.Time, n), make([]*time.Time, n), make([]*time.Time, n)
@@ -253,8 +275,12 @@ func update(ctx context.Context, tx statements, executions []*execution.Executio
 		ready[i], rank[i], due[i], queued[i] = nullable(e.ReadyAt), nullable(e.Rank), nullable(e.DueAt), nullable(e.QueuedAt)
 		scheduled[i], started[i], finished[i] = nullable(e.ScheduledAt), nullable(e.StartedAt), nullable(e.FinishedAt)
 		leaseExpires[i] = nullable(e.LeaseExpiresAt)
+		waits[i] = int16(e.Waiting)
 		if e.Worker != "" {
 			workers[i] = &e.Worker
+		}
+		if e.Lane != "" {
+			lanes[i] = &e.Lane
 		}
 		var err error
 		if cancels[i], err = jsonText(e.Cancel); err != nil {
@@ -270,15 +296,16 @@ func update(ctx context.Context, tx statements, executions []*execution.Executio
 			deliveries = c.deliveries, ready_at = c.ready_at, rank = c.rank, due_at = c.due_at,
 			queued_at = c.queued_at, scheduled_at = c.scheduled_at, started_at = c.started_at,
 			finished_at = c.finished_at, worker = c.worker, lease_expires_at = c.lease_expires_at,
-			cancel = c.cancel::jsonb, result = c.result::jsonb
+			cancel = c.cancel::jsonb, result = c.result::jsonb, lane = c.lane::uuid, waits = c.waits
 		FROM unnest($1::text[]::uuid[], $2::text[], $3::bigint[], $4::integer[], $5::integer[], $6::integer[],
 			$7::timestamptz[], $8::timestamptz[], $9::timestamptz[], $10::timestamptz[], $11::timestamptz[],
-			$12::timestamptz[], $13::timestamptz[], $14::timestamptz[], $15::text[], $16::text[], $17::text[])
+			$12::timestamptz[], $13::timestamptz[], $14::timestamptz[], $15::text[], $16::text[], $17::text[],
+			$18::text[], $19::smallint[])
 			AS c(id, state, version, attempt, failures, deliveries, ready_at, rank, due_at, queued_at,
-				scheduled_at, started_at, finished_at, lease_expires_at, worker, cancel, result)
+				scheduled_at, started_at, finished_at, lease_expires_at, worker, cancel, result, lane, waits)
 		WHERE e.id = c.id`,
 		ids, states, versions, attempts, failures, deliveries, ready, rank, due, queued,
-		scheduled, started, finished, leaseExpires, workers, cancels, results)
+		scheduled, started, finished, leaseExpires, workers, cancels, results, lanes, waits)
 	return err
 }
 

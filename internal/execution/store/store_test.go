@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/millrace/millrace/internal/admission"
 	"github.com/millrace/millrace/internal/execution"
 	"github.com/millrace/millrace/internal/execution/store"
 	"github.com/millrace/millrace/internal/executor"
@@ -48,7 +49,25 @@ func setup(t *testing.T, change ...func(*execution.Policy)) *bench {
 	for _, f := range change {
 		f(&policy)
 	}
-	return &bench{Store: store.New(pool, noWaker{}, policy), pool: pool, t: t}
+	b := &bench{Store: store.New(pool, noWaker{}, policy), pool: pool, t: t}
+	t.Cleanup(b.checkReasons)
+	return b
+}
+
+// checkReasons looks at every decision that the test has led to: each says why, with
+// a code that is known.
+func (b *bench) checkReasons() {
+	rows, err := b.pool.Query(context.WithoutCancel(b.t.Context()), `SELECT event_type, payload FROM outbox_events`)
+	require.NoError(b.t, err)
+	var kind string
+	var payload []byte
+	_, err = pgx.ForEachRow(rows, []any{&kind, &payload}, func() error {
+		if d, decides := topics.DecisionIn(kind, payload); decides {
+			assert.True(b.t, d.Known(), "decision %+v", d)
+		}
+		return nil
+	})
+	require.NoError(b.t, err)
 }
 
 func request(change ...func(*topics.Request)) topics.Request {
@@ -71,12 +90,10 @@ func (b *bench) submit(reqs ...topics.Request) []string {
 	return ids
 }
 
-func admitAll(*execution.Execution) (string, string) { return "", "" }
-
 func (b *bench) queue(ids ...string) {
 	b.t.Helper()
 	require.NoError(b.t, postgres.InTx(b.t.Context(), b.pool, func(ctx context.Context, tx pgx.Tx) error {
-		return b.Queue(ctx, tx, ids, admitAll)
+		return b.Queue(ctx, tx, ids, store.Rules{})
 	}))
 }
 
@@ -85,7 +102,7 @@ func unfenced(context.Context, pgx.Tx) error { return nil }
 func (b *bench) admit(limit int) store.Admitted {
 	b.t.Helper()
 	out, err := b.Admit(b.t.Context(), store.Admission{
-		Class: "default", Admitter: "test", Limit: limit, Max: 100, Fence: unfenced,
+		Class: "default", Admitter: "test", Cap: admission.Resources{admission.Slots: int64(limit)}, Max: 100, Fence: unfenced,
 	})
 	require.NoError(b.t, err)
 	return out
@@ -247,7 +264,9 @@ func TestQueueRejects(t *testing.T) {
 	b := setup(t)
 	ids := b.submit(request())
 	require.NoError(t, postgres.InTx(t.Context(), b.pool, func(ctx context.Context, tx pgx.Tx) error {
-		return b.Queue(ctx, tx, ids, func(*execution.Execution) (string, string) { return "exceeds_capacity", "too large" })
+		return b.Queue(ctx, tx, ids, store.Rules{Validate: func(*execution.Execution) (string, string) {
+			return "exceeds_capacity", "too large"
+		}})
 	}))
 	e := b.get(ids[0])
 	assert.Equal(t, execution.Rejected, e.State)

@@ -284,11 +284,13 @@ func insert(ctx context.Context, tx statements, executions []*execution.Executio
 	n := len(executions)
 	ids, tenants, users, executors, classes := make([]string, n), make([]string, n), make([]string, n), make([]string, n), make([]string, n)
 	slots, keys, requests := make([]int, n), make([]*string, n), make([]string, n)
+	cpus, memory, gpus := make([]int64, n), make([]int64, n), make([]int, n)
 	due, requested := make([]*time.Time, n), make([]time.Time, n)
 	for i, e := range executions {
 		r := e.Request
 		ids[i], tenants[i], users[i], executors[i], classes[i] = e.ID, r.Tenant, r.User, r.Executor, r.ResourceClass
 		slots[i], due[i], requested[i] = e.Slots(), nullable(e.DueAt), e.RequestedAt
+		cpus[i], memory[i], gpus[i] = r.Requirements.CPUMillis, r.Requirements.MemoryBytes, r.Requirements.GPUs
 		if r.ConcurrencyKey != "" {
 			keys[i] = &r.ConcurrencyKey
 		}
@@ -299,15 +301,15 @@ func insert(ctx context.Context, tx statements, executions []*execution.Executio
 		requests[i] = string(text)
 	}
 	_, err := tx.Exec(ctx, `
-		INSERT INTO executions (id, tenant, user_name, executor, resource_class, slots, concurrency_key,
-			concurrency_seq, request, state, version, due_at, requested_at)
-		SELECT n.id, n.tenant, n.user_name, n.executor, n.resource_class, n.slots, n.concurrency_key,
+		INSERT INTO executions (id, tenant, user_name, executor, resource_class, slots, cpu_millis, memory_bytes, gpus,
+			concurrency_key, concurrency_seq, request, state, version, due_at, requested_at)
+		SELECT n.id, n.tenant, n.user_name, n.executor, n.resource_class, n.slots, n.cpu_millis, n.memory_bytes, n.gpus, n.concurrency_key,
 			n.concurrency_seq, n.request::jsonb, 'REQUESTED', 1, n.due_at, n.requested_at
 		FROM unnest($1::text[]::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::integer[], $7::text[],
-			$8::bigint[], $9::text[], $10::timestamptz[], $11::timestamptz[])
+			$8::bigint[], $9::text[], $10::timestamptz[], $11::timestamptz[], $12::bigint[], $13::bigint[], $14::integer[])
 			AS n(id, tenant, user_name, executor, resource_class, slots, concurrency_key, concurrency_seq,
-				request, due_at, requested_at)`,
-		ids, tenants, users, executors, classes, slots, keys, seqs, requests, due, requested)
+				request, due_at, requested_at, cpu_millis, memory_bytes, gpus)`,
+		ids, tenants, users, executors, classes, slots, keys, seqs, requests, due, requested, cpus, memory, gpus)
 	return err
 }
 

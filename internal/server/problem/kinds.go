@@ -11,7 +11,7 @@ func Kinds() []Kind {
 		RouteNotFound(), MethodNotAllowed(), NotAcceptable(), ExecutionNotFound(), OutputNotFound(),
 		ResultNotFound(), ResultElsewhere(),
 		OutboxEventNotFound(), OutboxEventNotBlocked(),
-		IdempotencyConflict(), ExecutionEnded(), ExecutionNotEnded(), TransitionNotAllowed(), StaleAttempt(),
+		IdempotencyConflict(), ExecutionAdmitted(), ExecutionEnded(), ExecutionNotEnded(), TransitionNotAllowed(), StaleAttempt(),
 		ConsumerNotFound(), ConsumerPartitionNotFound(), ConsumerActionRefused(),
 		DeadLetterNotFound(), DeadLetterNotOpen(), RedriveLimit(), RedriveTopicMissing(),
 		DeadLetterNoEvent(), DeadLetterArchived(), DeadLetterNotArchived(), DeadLetterDeleted(), DeadLetterHeadOfLane(),
@@ -124,6 +124,11 @@ func OutboxEventNotBlocked() Kind {
 // IdempotencyConflict: the key was used for another request before.
 func IdempotencyConflict() Kind {
 	return Kind{http.StatusConflict, "idempotency_conflict", "The idempotency key belongs to a different request"}
+}
+
+// ExecutionAdmitted: the execution does not wait in the queue any more.
+func ExecutionAdmitted() Kind {
+	return Kind{http.StatusConflict, "execution_admitted", "The execution has been admitted"}
 }
 
 // ExecutionEnded: the execution is in a final state.

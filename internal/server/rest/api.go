@@ -29,10 +29,11 @@ import (
 type Executions interface {
 	Submit(ctx context.Context, reqs []topics.Request) ([]store.Submitted, error)
 	Rerun(ctx context.Context, r store.Rerun) ([]store.Submitted, error)
-	Situation(ctx context.Context, id string) (execution.Situation, error)
+	Situation(ctx context.Context, id string, terms store.Terms) (execution.Situation, error)
 	Get(ctx context.Context, id string) (*execution.Execution, error)
 	Progress(ctx context.Context, id string) (*store.Progress, error)
 	Cancel(ctx context.Context, id, by, reason string) (*execution.Execution, error)
+	Reprioritize(ctx context.Context, id string, priority int, by, reason string) (*execution.Execution, error)
 	Output(ctx context.Context, id string, attempt int, stream executor.Stream) (store.Output, error)
 }
 
@@ -61,6 +62,8 @@ type Deps struct {
 	DeadLetters DeadLetters
 	Outbox      Outbox
 	Consumers   Consumers
+	Holds       Holds
+	Queue       Queue
 	Streams     *sse.Streams
 	Health      *health.Health
 	// Guard checks tokens.
@@ -78,9 +81,8 @@ type Config struct {
 	// MaxBodyBytes bounds the body of a request. Defaults to 1 MiB. A batch may be
 	// batchFactor times as long.
 	MaxBodyBytes int64
-	// Concurrency is how many slots of a resource class may be in use at once, as the
-	// coordinator has it; for explanations.
-	Concurrency map[string]int
+	// Terms are those under which the coordinators admit; for explanations.
+	Terms store.Terms
 	// RequestTimeout bounds the work for one request, streams excepted. Defaults to
 	// 30 s.
 	RequestTimeout time.Duration

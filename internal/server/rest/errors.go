@@ -43,6 +43,7 @@ func errorTable() []mapping {
 		{err: errNoOutput, kind: problem.OutputNotFound()},
 		{err: store.ErrIdempotencyConflict, kind: problem.IdempotencyConflict(),
 			detail: "use a new Idempotency-Key for a new request, and the same request with the same key"},
+		{err: execution.ErrAdmitted, kind: problem.ExecutionAdmitted()},
 		{err: execution.ErrTerminal, kind: problem.ExecutionEnded()},
 		{err: store.ErrNotEnded, kind: problem.ExecutionNotEnded()},
 		{err: execution.ErrStaleAttempt, kind: problem.StaleAttempt()},

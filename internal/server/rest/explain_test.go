@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -8,12 +9,15 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/millrace/millrace/internal/admission"
 	"github.com/millrace/millrace/internal/execution"
 )
 
 func TestExplain(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, func(_ *Deps, c *Config) { c.Concurrency = map[string]int{"default": 2} })
+	b := newBench(t, func(_ *Deps, c *Config) {
+		c.Terms.Caps = map[string]admission.Resources{"default": {admission.Slots: 2}}
+	})
 	path := b.do("POST", "/v1/executions", strings.TrimSuffix(echo, "}")+`,"requirements":{"slots":3}}`).Header().Get("Location")
 	id := strings.TrimPrefix(path, "/v1/executions/")
 	x := decode[Explanation](t, b.do("GET", path+"/explain", ""))
@@ -37,4 +41,16 @@ func TestATenantExplainsItsOwn(t *testing.T) {
 	path := b.do("POST", "/v1/executions", echo, "Authorization", "Bearer admin").Header().Get("Location")
 	require.Equal(t, 200, b.do("GET", path+"/explain", "", "Authorization", "Bearer viewer").Code)
 	requireProblem(t, b.do("GET", path+"/explain", "", "Authorization", "Bearer acme"), 404, "execution_not_found")
+}
+
+func TestWaitCodesAreDocumented(t *testing.T) {
+	t.Parallel()
+	field, ok := reflect.TypeFor[Wait]().FieldByName("Code")
+	require.True(t, ok)
+	documented := strings.FieldsFunc(strings.ReplaceAll(field.Tag.Get("doc"), " or ", ", "), func(r rune) bool { return r == ',' || r == ' ' })
+	var codes []string
+	for _, code := range execution.WaitCodes() {
+		codes = append(codes, string(code))
+	}
+	assert.ElementsMatch(t, codes, documented)
 }

@@ -107,12 +107,13 @@ func (m *memory) Rerun(ctx context.Context, r store.Rerun) ([]store.Submitted, e
 	return out, nil
 }
 
-func (m *memory) Situation(ctx context.Context, id string) (execution.Situation, error) {
+func (m *memory) Situation(ctx context.Context, id string, terms store.Terms) (execution.Situation, error) {
 	e, err := m.Get(ctx, id)
 	if err != nil {
 		return execution.Situation{}, err
 	}
-	return execution.Situation{Execution: e, Now: e.RequestedAt.Add(time.Minute), Workers: 1, Slots: 4, Largest: 4, Executors: []string{"process"}}, nil
+	return execution.Situation{Execution: e, Now: e.RequestedAt.Add(time.Minute), Workers: 1, Servable: true, Cap: terms.Cap(e.Request.ResourceClass),
+		Total: topics.Requirements{Slots: 4}, Largest: topics.Requirements{Slots: 4}, Executors: []string{"process"}}, nil
 }
 
 func (m *memory) Progress(_ context.Context, id string) (*store.Progress, error) {
@@ -142,6 +143,16 @@ func (m *memory) Cancel(_ context.Context, id, by, reason string) (*execution.Ex
 		return nil, store.ErrNotFound
 	}
 	return e, e.RequestCancel(time.Now(), by, reason)
+}
+
+func (m *memory) Reprioritize(_ context.Context, id string, priority int, by, reason string) (*execution.Execution, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e := m.executions[id]
+	if e == nil {
+		return nil, store.ErrNotFound
+	}
+	return e, e.Reprioritize(time.Now(), priority, by, reason, execution.DefaultPolicy())
 }
 
 func (m *memory) Output(_ context.Context, _ string, attempt int, stream executor.Stream) (store.Output, error) {
@@ -309,7 +320,7 @@ func newBench(t testing.TB, change func(*Deps, *Config)) *bench {
 	b := &bench{t: t, store: newMemory(), logs: &bytes.Buffer{}}
 	logger := slog.New(slog.NewTextHandler(b.logs, nil))
 	deps := Deps{
-		Executions: b.store, History: noHistory{}, Topics: someTopics{}, DeadLetters: &letters{}, Outbox: &someOutbox{}, Consumers: &someConsumers{}, Health: health.New(), Logger: logger,
+		Executions: b.store, History: noHistory{}, Topics: someTopics{}, DeadLetters: &letters{}, Outbox: &someOutbox{}, Consumers: &someConsumers{}, Holds: &someHolds{}, Queue: &someQueue{}, Health: health.New(), Logger: logger,
 		Lists: lists(func(projections.Filter, projections.Page) (projections.ExecutionPage, error) {
 			return projections.ExecutionPage{}, nil
 		}),
@@ -381,6 +392,7 @@ func tokens() auth.Guard {
 		token("viewer", auth.Principal{Name: "vera", Scopes: []auth.Scope{auth.Read}}),
 		token("writer", auth.Principal{Name: "walt", Scopes: []auth.Scope{auth.Write}}),
 		token("admin", auth.Principal{Name: "ada", Scopes: []auth.Scope{auth.Admin}}),
+		token("acmeadmin", auth.Principal{Name: "abe", Tenant: "acme", Scopes: []auth.Scope{auth.Admin}}),
 		token("acme", auth.Principal{Name: "amy", Tenant: "acme", Scopes: []auth.Scope{auth.Read, auth.Write}}),
 	}}
 }

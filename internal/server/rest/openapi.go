@@ -28,6 +28,7 @@ func (a *API) humaConfig() huma.Config {
 			},
 			Tags: []*huma.Tag{
 				{Name: tagExecutions, Description: "Requested runs and their results"},
+				{Name: tagQueue, Description: "What waits for admission, and what people can do about it"},
 				{Name: tagDeadLetters, Description: "Records that consumers gave up on"},
 				{Name: tagEvents, Description: "Histories and live events"},
 				{Name: tagConsumers, Description: "How consumers are doing, and what to do when one does not go on"},
@@ -77,7 +78,7 @@ func (a *API) openAPI() ([]byte, error) {
 		}
 	}
 	for _, item := range doc.Paths {
-		for _, op := range []*huma.Operation{item.Get, item.Post} {
+		for _, op := range []*huma.Operation{item.Get, item.Post, item.Patch, item.Delete} {
 			if op == nil {
 				continue
 			}

@@ -18,6 +18,7 @@ import (
 	"github.com/millrace/millrace/internal/execution"
 	"github.com/millrace/millrace/internal/executor"
 	"github.com/millrace/millrace/internal/results"
+	"github.com/millrace/millrace/topics"
 )
 
 // kept are values by id.
@@ -39,7 +40,7 @@ func (b *bench) finished(r executor.Result) string {
 	path := b.do("POST", "/v1/executions", echo).Header().Get("Location")
 	e := b.store.executions[strings.TrimPrefix(path, "/v1/executions/")]
 	require.NoError(b.t, e.Queue(now, policy))
-	_, err := e.Schedule(now, "admitter", policy)
+	_, err := e.Schedule(now, "admitter", topics.ScheduledInTurn, policy)
 	require.NoError(b.t, err)
 	require.NoError(b.t, e.Start(now, "w", 1, time.Minute))
 	require.NoError(b.t, e.Finish(now, "w", 1, r, policy))

@@ -30,6 +30,7 @@ func (r route) pattern() string { return r.method + " " + r.path }
 
 const (
 	tagExecutions  = "executions"
+	tagQueue       = "queue"
 	tagDeadLetters = "dead-letters"
 	tagOutbox      = "outbox"
 	tagConsumers   = "consumers"
@@ -45,6 +46,7 @@ func (a *API) routes() []route {
 		{method: post, path: "/v1/executions:batch", scope: auth.Write, op: a.batchDoc(), handler: a.submitBatch},
 		{method: get, path: "/v1/executions", scope: auth.Read, op: listDoc(), typed: typed(a, a.list)},
 		{method: get, path: "/v1/executions/{id}", scope: auth.Read, op: getDoc(), typed: typed(a, a.get)},
+		{method: http.MethodPatch, path: "/v1/executions/{id}", scope: auth.Write, op: a.reprioritizeDoc(), handler: a.reprioritize},
 		{method: post, path: "/v1/executions/{id}/cancel", scope: auth.Write, op: a.cancelDoc(), handler: a.cancel},
 		{method: post, path: "/v1/executions/{id}/rerun", scope: auth.Write, op: a.rerunDoc(), handler: a.rerun},
 		{method: get, path: "/v1/executions/{id}/explain", scope: auth.Read, op: explainDoc(), typed: typed(a, a.explain)},
@@ -53,6 +55,11 @@ func (a *API) routes() []route {
 		{method: get, path: "/v1/executions/{id}/result", scope: auth.Read, stream: true, op: a.resultDoc(), handler: a.result},
 		{method: get, path: "/v1/executions/{id}/output", scope: auth.Read, stream: true, op: a.outputDoc(), handler: a.output},
 		{method: get, path: "/v1/events", scope: auth.Read, stream: true, op: a.liveDoc(), handler: a.liveEvents},
+		{method: get, path: "/v1/queue", scope: auth.Read, op: queueDoc(), typed: typed(a, a.queue)},
+		{method: get, path: "/v1/workers", scope: auth.Read, op: workersDoc(), typed: typed(a, a.workers)},
+		{method: get, path: "/v1/queue/holds", scope: auth.Read, op: listHoldsDoc(), typed: typed(a, a.listHolds)},
+		{method: post, path: "/v1/queue/holds", scope: auth.Admin, op: a.holdDoc(), handler: a.hold},
+		{method: http.MethodDelete, path: "/v1/queue/holds", scope: auth.Admin, op: a.resumeDoc(), handler: a.resume},
 		{method: get, path: "/v1/dead-letters", scope: auth.Read, op: listLettersDoc(), typed: typed(a, a.listLetters)},
 		{method: get, path: "/v1/dead-letters/groups", scope: auth.Read, op: groupLettersDoc(), typed: typed(a, a.groupLetters)},
 		{method: get, path: "/v1/dead-letters/lanes", scope: auth.Read, op: listLanesDoc(), typed: typed(a, a.listLanes)},

@@ -133,7 +133,7 @@ func TestCancel(t *testing.T) {
 	e := b.store.executions[strings.TrimPrefix(running, "/v1/executions/")]
 	policy := execution.DefaultPolicy()
 	require.NoError(t, e.Queue(time.Now(), policy))
-	_, err := e.Schedule(time.Now(), "c", policy)
+	_, err := e.Schedule(time.Now(), "c", topics.ScheduledInTurn, policy)
 	require.NoError(t, err)
 	require.NoError(t, e.Start(time.Now(), "w", 1, time.Minute))
 	w = b.do("POST", running+"/cancel", `{"reason":"enough"}`)

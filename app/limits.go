@@ -1,0 +1,32 @@
+package app
+
+import (
+	"fmt"
+	"maps"
+
+	"github.com/millrace/millrace/configs"
+	"github.com/millrace/millrace/handlers/coordinator"
+	"github.com/millrace/millrace/internal/limits"
+)
+
+// newLimits translates the settings for the coordinator.
+func newLimits(cfg configs.Config) (coordinator.Limits, error) {
+	set, err := limits.Compile(cfg.LimitDefinitions())
+	if err != nil {
+		return coordinator.Limits{}, fmt.Errorf("coordinator.limits: %w", err)
+	}
+	c := cfg.Coordinator
+	bounds := coordinator.Limits{
+		Set:        set,
+		Classes:    make(map[string]coordinator.Class, len(c.Classes)),
+		Weights:    maps.Clone(c.Weights),
+		Overtake:   c.AgeingStep,
+		QueueDepth: coordinator.QueueDepth{User: c.QueueDepth.User, Total: c.QueueDepth.Total},
+	}
+	for name, class := range c.Classes {
+		bounds.Classes[name] = coordinator.Class{
+			Slots: class.Slots, CPUMillis: int64(class.CPU), MemoryBytes: int64(class.Memory), GPUs: class.GPUs,
+		}
+	}
+	return bounds, nil
+}

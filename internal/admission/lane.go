@@ -1,0 +1,209 @@
+package admission
+
+import (
+	"crypto/sha256"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/millrace/millrace/internal/limits"
+)
+
+// LaneID identifies a lane: it is a digest of what the lane stands for, so that
+// whoever queues an execution knows its lane without asking.
+type LaneID = uuid.UUID
+
+// Lane says what a lane stands for.
+type Lane struct {
+	ID       LaneID
+	Class    string
+	Tenant   string
+	User     string
+	Executor string
+	// Keys are those of the limits that its executions are under while they wait.
+	Keys []limits.Key
+}
+
+// NewLane returns the lane of these properties.
+func NewLane(class, tenant, user, executor string, keys []limits.Key) Lane {
+	l := Lane{Class: class, Tenant: tenant, User: user, Executor: executor, Keys: keys}
+	parts := []string{class, tenant, user, executor}
+	for _, k := range keys {
+		parts = append(parts, k.Limit, k.Value)
+	}
+	// Each part comes with its length, so that no two lists give the same text.
+	var text []byte
+	for _, part := range parts {
+		text = strconv.AppendInt(text, int64(len(part)), 10)
+		text = append(append(text, ':'), part...)
+	}
+	sum := sha256.Sum256(text)
+	copy(l.ID[:], sum[:])
+	return l
+}
+
+// Place is a place in a lane.
+type Place struct {
+	Rank time.Time
+	ID   string
+}
+
+func (p Place) before(o Place) bool {
+	if !p.Rank.Equal(o.Rank) {
+		return p.Rank.Before(o.Rank)
+	}
+	return p.ID < o.ID
+}
+
+// Item is a queued execution that nothing of its own stands in the way of.
+type Item struct {
+	Place
+	// Ready is since when it may be admitted.
+	Ready time.Time
+	Need  Resources
+}
+
+// The number of items of a lane that are read at once: it starts at the first and
+// doubles up to the last each time all are used up in one round.
+const (
+	windowMin = 16
+	windowMax = 1024
+)
+
+// lane is a lane with what the queue knows of it.
+type lane struct {
+	Lane
+	owner *owner
+	// items are those at the head that were read, in their order.
+	items []Item
+	// Everything that waits up to the cursor is among the items; behind it there may
+	// be more, unless the lane is complete.
+	cursor   Place
+	complete bool
+	window   int
+	// doubtful is set while some of the items may have left the lane unseen, or moved.
+	doubtful bool
+	// taken is the place of the item that was last taken from the head.
+	taken Place
+
+	queued, running int64
+	used            Resources
+
+	// band is where it is: the band it counts as, or away.
+	band int
+	// aside is set while it is left out of a round.
+	aside bool
+	// blocker is the key that it sleeps at, if it does.
+	blocker *key
+}
+
+// away is the band of a lane that is not to be chosen from.
+const away = -1
+
+// head returns the place of the first item, or the earliest that it can have.
+func (l *lane) head() (Place, bool) {
+	switch {
+	case len(l.items) > 0:
+		return l.items[0].Place, true
+	case !l.complete:
+		return l.cursor, true
+	}
+	return Place{}, false
+}
+
+// arrived notes that something has come into the lane, at that rank or later.
+func (l *lane) arrived(rank time.Time) {
+	l.complete = false
+	if rank.After(l.cursor.Rank) {
+		return
+	}
+	// Behind this point it has to be read again. An id is never empty, so the place
+	// is before all of that rank.
+	l.cursor = Place{Rank: rank}
+	l.items = l.items[:l.index(l.cursor)]
+}
+
+// take takes the first item.
+func (l *lane) take() {
+	l.taken = l.items[0].Place
+	l.items = l.items[1:]
+}
+
+// reread has the items read again, from the first on. What was taken in this round is
+// not to be met once more: the tables do not know of that yet.
+func (l *lane) reread() {
+	l.doubtful = false
+	first := l.items[0].Place
+	l.arrived(first.Rank)
+	if l.taken.before(first) && l.cursor.before(l.taken) {
+		l.cursor = l.taken
+	}
+}
+
+// index returns where among the items a place is.
+func (l *lane) index(p Place) int {
+	i, _ := slices.BinarySearchFunc(l.items, p, func(item Item, p Place) int {
+		if item.before(p) {
+			return -1
+		}
+		return 1
+	})
+	return i
+}
+
+// putBack puts back an item that was taken from the head.
+func (l *lane) putBack(item Item) {
+	l.items = slices.Insert(l.items, l.index(item.Place), item)
+}
+
+// starved reports whether the lane should be read on.
+func (l *lane) starved() bool { return !l.complete && len(l.items) <= l.window/4 }
+
+// owner is a user with what the queue knows of them.
+type owner struct {
+	tenant, user string
+	weight       float64
+	used         Resources
+	// share is the largest share of any one resource of the class that is in use, by
+	// weight.
+	share float64
+	// over says that this is as much as is due, if all who want some get theirs.
+	over bool
+	// virtual grows with what is let through, by weight.
+	virtual float64
+	held    bool
+	// counted is true while the weight is part of Queue.weight.
+	counted bool
+	lanes   map[*lane]struct{}
+	// ready has the lanes that may be chosen from, by band.
+	ready [bands]*ordered[*lane]
+}
+
+// first is the order of users within a band: those who do not hold what is due to
+// them come first, in the order of what they were let through with. Among the others
+// the one who holds the least comes first.
+func (o *owner) first(other *owner) bool {
+	switch {
+	case o.over != other.over:
+		return other.over
+	case o.over && o.share != other.share:
+		return o.share < other.share
+	case o.virtual != other.virtual:
+		return o.virtual < other.virtual
+	case o.tenant != other.tenant:
+		return o.tenant < other.tenant
+	default:
+		return o.user < other.user
+	}
+}
+
+func earlierHead(a, b *lane) bool {
+	p, _ := a.head()
+	q, _ := b.head()
+	if p == q {
+		return a.ID.String() < b.ID.String()
+	}
+	return p.before(q)
+}

@@ -1,0 +1,320 @@
+package admission
+
+import (
+	"time"
+
+	"github.com/millrace/millrace/internal/limits"
+	"github.com/millrace/millrace/topics"
+)
+
+// asideMax bounds how many lanes one round passes over because their heads do not
+// fit.
+const asideMax = 256
+
+// Pick is an execution that was chosen.
+type Pick struct {
+	Item
+	Lane LaneID
+	Keys []limits.Key
+	// Reason is why it was its turn: one of topics.Scheduled...
+	Reason string
+	cost   float64
+}
+
+// round is what one round of decisions has to remember.
+type round struct {
+	// passed is true once an execution that does not fit was passed over.
+	passed bool
+	// reserved is true once one that does not fit and passes nobody any more was met.
+	reserved bool
+	// weighed is true once weigh was called.
+	weighed  bool
+	aside    []*lane
+	muted    []*key
+	released map[limits.Key]int64
+}
+
+// Begin starts a round at the time now. What was known before of lanes and keys is
+// brought up to that time.
+func (q *Queue) Begin(now time.Time) {
+	q.now = now
+	q.round = round{released: map[limits.Key]int64{}}
+	for {
+		l, ok := q.rising.first()
+		if !ok || q.rises(l).After(now) {
+			break
+		}
+		q.settle(l)
+	}
+	for {
+		k, ok := q.alarms.first()
+		if !ok || k.opensAt.After(now) {
+			break
+		}
+		q.wakeSleepers(k)
+		if k.opensAt.Equal(now) {
+			// Not again in this round.
+			q.alarms.remove(k)
+			q.round.muted = append(q.round.muted, k)
+		}
+	}
+}
+
+// End ends a round: what was passed over may be chosen again.
+func (q *Queue) End() {
+	for _, l := range q.round.aside {
+		q.settle(l)
+	}
+	q.round.aside = nil
+	for _, k := range q.round.muted {
+		q.alarm(k)
+	}
+	q.round.muted = nil
+}
+
+// Released returns how many executions of each key have ended since the round
+// began: the tables' buckets have to follow.
+func (q *Queue) Released() map[limits.Key]int64 { return q.round.released }
+
+// Read asks for the items of a lane behind a place.
+type Read struct {
+	Lane  LaneID
+	After Place
+	Limit int
+}
+
+// Reads returns what should be read before the round goes on: at most limit lanes.
+// Nothing is read while nothing is free.
+func (q *Queue) Reads(limit int) []Read {
+	if !q.Free().Holds(Resources{Slots: 1}) {
+		return nil
+	}
+	q.weigh()
+	var reads []Read
+	add := func(l *lane) {
+		reads = append(reads, Read{Lane: l.ID, After: l.cursor, Limit: l.window})
+		delete(q.starved, l)
+	}
+	// The one that comes first must not be left out.
+	if l := q.best(); l != nil && l.starved() {
+		add(l)
+	}
+	for l := range q.starved {
+		if len(reads) >= limit {
+			break
+		}
+		add(l)
+	}
+	return reads
+}
+
+// Loaded hands over what was read for r. Fewer items than asked for mean that the
+// lane has no more.
+func (q *Queue) Loaded(r Read, items []Item) {
+	l, ok := q.lanes[r.Lane]
+	if !ok || l.cursor != r.After {
+		return
+	}
+	if len(l.items) == 0 && len(items) == r.Limit {
+		l.window = min(l.window*2, windowMax)
+	}
+	l.items = append(l.items, items...)
+	l.complete = len(items) < r.Limit
+	if len(items) > 0 {
+		l.cursor = items[len(items)-1].Place
+	}
+	q.settle(l)
+}
+
+// best returns the lane that is to be chosen from.
+func (q *Queue) best() *lane {
+	for b := bands - 1; b >= 0; b-- {
+		if o, ok := q.bands[b].first(); ok {
+			l, _ := o.ready[b].first()
+			return l
+		}
+	}
+	return nil
+}
+
+// Choice is the outcome of Next.
+type Choice int
+
+// The outcomes of Next.
+const (
+	// Done: nothing more can be let through in this round.
+	Done Choice = iota
+	// Chosen: the pick is to be let through.
+	Chosen
+	// Hungry: Reads has to be answered first.
+	Hungry
+	// Oversize: no worker could ever run the pick; it is to wait elsewhere.
+	Oversize
+)
+
+// Next chooses the next execution. What it chose counts as let through, until Undo.
+func (q *Queue) Next() (Pick, Choice) {
+	q.weigh()
+	for !q.round.reserved && len(q.round.aside) < asideMax {
+		free := q.Free()
+		l := q.best()
+		if l == nil || !free.Holds(Resources{Slots: 1}) {
+			return Pick{}, Done
+		}
+		if len(l.items) == 0 {
+			return Pick{}, Hungry
+		}
+		if q.blockerOf(l) != nil {
+			// Another lane has taken what there was under a key that they share.
+			q.settle(l)
+			continue
+		}
+		item := l.items[0]
+		if !q.capacity.Servable(l.Executor, item.Need) {
+			l.take()
+			q.settle(l)
+			return Pick{Item: item, Lane: l.ID}, Oversize
+		}
+		if !free.Holds(item.Need) {
+			q.passOver(l, item)
+			continue
+		}
+		return q.choose(l, item), Chosen
+	}
+	return Pick{}, Done
+}
+
+// passOver leaves out a lane whose head does not fit, or ends the round when it has
+// let others pass for long enough. What only seems to wait must keep nothing from
+// the others, so a head that may have left is looked at again first.
+func (q *Queue) passOver(l *lane, item Item) {
+	if l.doubtful {
+		l.reread()
+		q.settle(l)
+		return
+	}
+	if q.now.Sub(item.Ready) >= q.cfg.Overtake {
+		q.round.reserved = true
+		return
+	}
+	q.round.passed = true
+	q.setAside(l)
+	for _, name := range l.Keys {
+		// What it does not take is there for others.
+		if k := q.keys[name]; len(k.sleepers) > 0 {
+			q.wakeSleepers(k)
+		}
+	}
+}
+
+// setAside takes a lane out of the round.
+func (q *Queue) setAside(l *lane) {
+	q.round.aside = append(q.round.aside, l)
+	l.aside = true
+	if l.band == away {
+		return
+	}
+	l.owner.ready[l.band].remove(l)
+	q.rising.remove(l)
+	delete(q.starved, l)
+	l.band = away
+	q.moved(l.owner)
+}
+
+func (q *Queue) choose(l *lane, item Item) Pick {
+	p := Pick{Item: item, Lane: l.ID, Keys: l.Keys, Reason: q.reason(item), cost: q.cost(item.Need) / l.owner.weight}
+	for _, name := range l.Keys {
+		q.keys[name].take(q.now)
+	}
+	l.take()
+	q.clock = max(q.clock, l.owner.virtual)
+	q.apply(l, p, 1)
+	q.settle(l)
+	return p
+}
+
+// apply lets a pick through (sign 1) or takes that back (-1).
+func (q *Queue) apply(l *lane, p Pick, sign int64) {
+	need := p.Need.Times(sign)
+	l.queued -= sign
+	l.running += sign
+	l.used = l.used.Plus(need)
+	q.used = q.used.Plus(need)
+	l.owner.virtual += float64(sign) * p.cost
+	q.use(l.owner, need)
+}
+
+// cost is what an execution counts for between users who hold the same: the
+// largest part of any one resource of the class, or one where none is counted.
+func (q *Queue) cost(need Resources) float64 {
+	cost := 0.0
+	for k, amount := range need {
+		if q.total[k] > 0 && q.total[k] < Unlimited {
+			cost = max(cost, float64(amount)/float64(q.total[k]))
+		}
+	}
+	if cost == 0 {
+		return 1
+	}
+	return cost
+}
+
+func (q *Queue) reason(item Item) string {
+	priority := int(item.Ready.Sub(item.Rank) / q.cfg.Step)
+	switch {
+	case q.round.passed:
+		return topics.ScheduledPassedWaitingLarger
+	case q.bandOf(item.Rank) > priority && q.now.Sub(item.Ready) >= q.cfg.Step:
+		return topics.ScheduledAged
+	default:
+		return topics.ScheduledInTurn
+	}
+}
+
+// Missed says why a pick does not go through after all.
+type Missed int
+
+// Why a pick does not go through.
+const (
+	// Gone: it waits no more, or for something else; who changed it has told.
+	Gone Missed = iota
+	// Busy: somebody is changing it at this moment.
+	Busy
+	// Limited: a key had nothing left to spend.
+	Limited
+)
+
+// Undo takes back a pick. One that still waits is looked at again in the next round.
+// What it spent of its keys is not given back here: what they have after the round
+// comes from the tables, by Know.
+func (q *Queue) Undo(p Pick, why Missed) {
+	l := q.lanes[p.Lane]
+	q.apply(l, p, -1)
+	if why == Gone {
+		// That it has left the queue is told by the feed.
+		q.settle(l)
+		return
+	}
+	l.putBack(p.Item)
+	if !l.aside {
+		q.setAside(l)
+	}
+}
+
+// Return puts back what was found to be too large and could not be taken out of the
+// queue, since somebody is changing it at this moment.
+func (q *Queue) Return(p Pick) {
+	l := q.lanes[p.Lane]
+	l.putBack(p.Item)
+	q.settle(l)
+	q.setAside(l)
+}
+
+// NextAt returns when something that is known to wait may go on by itself; zero if
+// that only takes somebody's doing.
+func (q *Queue) NextAt() time.Time {
+	if k, ok := q.alarms.first(); ok && q.Free().Holds(Resources{Slots: 1}) {
+		return k.opensAt
+	}
+	return time.Time{}
+}

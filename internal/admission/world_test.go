@@ -1,0 +1,276 @@
+package admission
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/millrace/millrace/internal/limits"
+)
+
+// world is what the tables hold, kept in the plainest way there is: one list of
+// executions that every question is answered from.
+type world struct {
+	now     time.Time
+	cfg     Config
+	cap     Capacity
+	held    map[string]bool // user
+	works   []*work
+	buckets map[limits.Key]*Bucket
+	feed    []Delta
+	lanes   map[LaneID]Lane
+	queue   *Queue
+	// busy are those whose rows somebody has locked.
+	busy map[string]bool
+	// clean is true while nothing that was picked in this round was taken back: then
+	// what is picked next was picked with what is there now in view.
+	clean bool
+	// history are the executions in the order in which they were let through.
+	history []*work
+}
+
+type work struct {
+	Item
+	lane    Lane
+	state   string // queued, large, running, done
+	reason  string
+	through time.Time
+}
+
+func newWorld(cfg Config, c Capacity) *world {
+	w := &world{
+		now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), cfg: cfg, cap: c, held: map[string]bool{},
+		buckets: map[limits.Key]*Bucket{}, lanes: map[LaneID]Lane{}, busy: map[string]bool{},
+	}
+	w.restart()
+	return w
+}
+
+// restart is what another admitter does that takes over.
+func (w *world) restart() {
+	w.queue = NewQueue(w.cfg)
+	sums := map[LaneID]Delta{}
+	for _, x := range w.works {
+		d := sums[x.lane.ID]
+		d.Lane = x.lane.ID
+		switch x.state {
+		case "queued":
+			d.Queued++
+			d.Rank = earliest(d.Rank, x.Rank)
+		case "large":
+			d.Queued++
+		case "running":
+			d.Running++
+			d.Used = d.Used.Plus(x.Need)
+		}
+		sums[x.lane.ID] = d
+	}
+	// What the feed has comes on top of what is restored.
+	for _, f := range w.feed {
+		d := sums[f.Lane]
+		d.Lane = f.Lane
+		d.Queued -= f.Queued
+		d.Running -= f.Running
+		d.Used = d.Used.Plus(f.Used.Times(-1))
+		sums[f.Lane] = d
+	}
+	for _, d := range sums {
+		w.queue.Define(w.lanes[d.Lane])
+		w.queue.Restore(d)
+	}
+}
+
+func earliest(a, b time.Time) time.Time {
+	if a.IsZero() || b.Before(a) {
+		return b
+	}
+	return a
+}
+
+func (w *world) submit(user string, priority int, need Resources, keys ...limits.Key) *work {
+	ready := w.now
+	x := &work{
+		Item: Item{
+			Place: Place{Rank: ready.Add(-time.Duration(priority-1) * w.cfg.Step), ID: fmt.Sprintf("%06d", len(w.works))},
+			Ready: ready, Need: need,
+		},
+		lane: NewLane("c", "t", user, "e", keys), state: "queued",
+	}
+	w.lanes[x.lane.ID] = x.lane
+	w.works = append(w.works, x)
+	w.feed = append(w.feed, Delta{Lane: x.lane.ID, Queued: 1, Rank: x.Rank})
+	return x
+}
+
+func (w *world) move(x *work, priority int) {
+	x.Rank = x.Ready.Add(-time.Duration(priority-1) * w.cfg.Step)
+	w.feed = append(w.feed, Delta{Lane: x.lane.ID, Rank: x.Rank})
+}
+
+func (w *world) cancel(x *work) {
+	x.state = "done"
+	w.feed = append(w.feed, Delta{Lane: x.lane.ID, Queued: -1})
+}
+
+func (w *world) finish(x *work) {
+	x.state = "done"
+	w.feed = append(w.feed, Delta{Lane: x.lane.ID, Running: -1, Used: x.Need.Times(-1)})
+}
+
+func (w *world) of(state string) []*work {
+	var found []*work
+	for _, x := range w.works {
+		if x.state == state {
+			found = append(found, x)
+		}
+	}
+	return found
+}
+
+func (w *world) used() Resources {
+	var sum Resources
+	for _, x := range w.of("running") {
+		sum = sum.Plus(x.Need)
+	}
+	return sum
+}
+
+func (w *world) bucket(key limits.Key) *Bucket {
+	if w.buckets[key] == nil {
+		w.buckets[key] = &Bucket{Key: key}
+	}
+	return w.buckets[key]
+}
+
+// round is one round of an admitter, as package store does it. check sees every
+// choice before it counts.
+func (w *world) round(limit int, check func(*work)) (more bool) {
+	q := w.queue
+	q.Begin(w.now)
+	q.SetHolds(func(_, user string) bool { return w.held[user] })
+	for _, d := range w.feed {
+		q.Define(w.lanes[d.Lane])
+		q.Fold(d)
+	}
+	w.feed = nil
+	if q.SetCapacity(w.cap) {
+		for _, x := range w.of("large") {
+			x.state = "queued"
+			q.Fold(Delta{Lane: x.lane.ID, Rank: x.Rank})
+		}
+	}
+	for key, n := range q.Released() {
+		w.bucket(key).InUse -= n
+	}
+	w.know(append(q.Unasked(), q.Asleep(1000)...))
+	var picks, large []Pick
+	w.read()
+choosing:
+	for len(picks) < limit {
+		p, choice := q.Next()
+		switch choice {
+		case Chosen:
+			picks = append(picks, p)
+		case Oversize:
+			large = append(large, p)
+		case Hungry:
+			w.read()
+		case Done:
+			break choosing
+		}
+	}
+	missed := w.verify(picks, check)
+	for _, p := range large {
+		if x := w.byID(p.ID); x.state == "queued" && x.Rank.Equal(p.Rank) {
+			x.state = "large"
+		}
+	}
+	var keys []limits.Key
+	for _, p := range picks {
+		keys = append(keys, p.Keys...)
+	}
+	w.know(keys)
+	q.End()
+	return missed > 0 || len(picks) == limit
+}
+
+func (w *world) verify(picks []Pick, check func(*work)) (missed int) {
+	seen := map[string]bool{}
+	w.clean = !slices.ContainsFunc(picks, func(p Pick) bool {
+		x := w.byID(p.ID)
+		return w.busy[p.ID] || x.state != "queued" || !x.Rank.Equal(p.Rank)
+	})
+	for _, p := range picks {
+		x := w.byID(p.ID)
+		switch {
+		case w.busy[p.ID]:
+			w.queue.Undo(p, Busy)
+			missed++
+		case x.state != "queued" || seen[p.ID] || !x.Rank.Equal(p.Rank):
+			w.queue.Undo(p, Gone)
+			missed++
+		case w.shut(x.lane):
+			w.queue.Undo(p, Limited)
+			missed++
+		default:
+			if check != nil {
+				check(x)
+			}
+			w.spend(x)
+			seen[p.ID] = true
+			x.state, x.reason, x.through = "running", p.Reason, w.now
+			w.history = append(w.history, x)
+		}
+	}
+	return missed
+}
+
+// know tells the queue what the tables have of keys; what was released in this round
+// is in neither before it is saved.
+func (w *world) know(keys []limits.Key) {
+	var states []Bucket
+	for _, key := range keys {
+		states = append(states, *w.bucket(key))
+	}
+	w.queue.Know(states)
+}
+
+func (w *world) spend(x *work) {
+	for _, key := range x.lane.Keys {
+		limit, _ := w.cfg.Limits.Lookup(key.Limit)
+		Spend(limit, w.bucket(key), w.now)
+	}
+}
+
+// shut reports whether a key of the lane lets nothing through.
+func (w *world) shut(l Lane) bool {
+	return slices.ContainsFunc(l.Keys, func(key limits.Key) bool {
+		limit, _ := w.cfg.Limits.Lookup(key.Limit)
+		b := *w.bucket(key)
+		_, ok := Spend(limit, &b, w.now)
+		return !ok
+	})
+}
+
+func (w *world) read() {
+	for _, r := range w.queue.Reads(100) {
+		var items []Item
+		for _, x := range w.of("queued") {
+			if x.lane.ID == r.Lane && r.After.before(x.Place) {
+				items = append(items, x.Item)
+			}
+		}
+		slices.SortFunc(items, func(a, b Item) int {
+			if a.before(b.Place) {
+				return -1
+			}
+			return 1
+		})
+		w.queue.Loaded(r, items[:min(len(items), r.Limit)])
+	}
+}
+
+func (w *world) byID(id string) *work {
+	i := slices.IndexFunc(w.works, func(x *work) bool { return x.ID == id })
+	return w.works[i]
+}

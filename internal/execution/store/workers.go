@@ -1,0 +1,94 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/millrace/millrace/internal/admission"
+)
+
+// Worker is what a worker announces of itself.
+type Worker struct {
+	ID        string
+	Classes   []string
+	Executors []string
+	// Slots is how many slots it has, for all its classes together; each class is
+	// offered all of them.
+	Slots int
+	// CPUMillis is its processor time in thousandths of a core, MemoryBytes its
+	// memory; zero means that it does not count them. GPUs is how many graphics
+	// processors it has.
+	CPUMillis   int64
+	MemoryBytes int64
+	GPUs        int
+}
+
+// Announce renews a worker's entry for the given time and tells the coordinator
+// of capacity that is new.
+func (s *Store) Announce(ctx context.Context, w Worker, ttl time.Duration) error {
+	if err := recordClasses(ctx, s.pool, w); err != nil {
+		return fmt.Errorf("announce worker: %w", err)
+	}
+	tag, err := s.pool.Exec(ctx, `
+		INSERT INTO workers (id, resource_class, slots, executors, announced_at, expires_at, cpu_millis, memory_bytes, gpus)
+		SELECT $1, class, $3, $4, clock_timestamp(), clock_timestamp() + $5::interval,
+			nullif($6::bigint, 0), nullif($7::bigint, 0), $8
+		FROM unnest($2::text[]) AS class
+		ON CONFLICT (id, resource_class) DO UPDATE SET
+			slots = excluded.slots, executors = excluded.executors,
+			cpu_millis = excluded.cpu_millis, memory_bytes = excluded.memory_bytes, gpus = excluded.gpus,
+			announced_at = excluded.announced_at, expires_at = excluded.expires_at,
+			since = CASE WHEN workers.expires_at > clock_timestamp() THEN workers.since ELSE excluded.since END`,
+		w.ID, w.Classes, w.Slots, w.Executors, ttl, w.CPUMillis, w.MemoryBytes, w.GPUs)
+	if err != nil {
+		return fmt.Errorf("announce worker: %w", err)
+	}
+	if tag.RowsAffected() > 0 {
+		s.waker.Wake(WakeAdmission)
+	}
+	return nil
+}
+
+// Withdraw removes a worker's entry: it takes no further work.
+func (s *Store) Withdraw(ctx context.Context, id string) error {
+	if _, err := s.pool.Exec(ctx, `DELETE FROM workers WHERE id = $1`, id); err != nil {
+		return fmt.Errorf("withdraw worker: %w", err)
+	}
+	return nil
+}
+
+// AdmitterLease names the lease of whoever admits executions of a class.
+func AdmitterLease(class string) string { return "admitter:" + class }
+
+// Classes returns the resource classes that need an admitter: those for which there
+// are live workers, and those in which something has ever been queued.
+func (s *Store) Classes(ctx context.Context) ([]string, error) {
+	// Lanes may be many and classes are few: each step looks up the next class.
+	rows, err := s.pool.Query(ctx, `
+		WITH RECURSIVE queued(class) AS (
+			SELECT min(resource_class) FROM admission_lanes
+			UNION ALL
+			SELECT (SELECT min(resource_class) FROM admission_lanes WHERE resource_class > queued.class)
+			FROM queued WHERE queued.class IS NOT NULL)
+		SELECT class FROM queued WHERE class IS NOT NULL
+		UNION SELECT resource_class FROM workers WHERE expires_at > clock_timestamp()
+		ORDER BY 1`)
+	if err != nil {
+		return nil, fmt.Errorf("list resource classes: %w", err)
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[string])
+}
+
+// workersSQL selects what the live workers of the class $1 offer, in a stable order.
+// What a worker does not count is unlimited: $2.
+const workersSQL = `SELECT slots, coalesce(cpu_millis, $2), coalesce(memory_bytes, $2), gpus, executors FROM workers
+	WHERE resource_class = $1 AND expires_at > clock_timestamp() ORDER BY id`
+
+func scanWorker(row pgx.CollectableRow) (admission.Worker, error) {
+	var w admission.Worker
+	r := &w.Resources
+	return w, row.Scan(&r[admission.Slots], &r[admission.CPUMillis], &r[admission.MemoryBytes], &r[admission.GPUs], &w.Executors)
+}
