@@ -116,10 +116,13 @@ type Result struct {
 	Reason  string `json:"reason,omitempty"`
 	Message string `json:"message,omitempty"`
 	// Limit names the limit that passed when TIMED_OUT: queue, start, run, total.
-	Limit    string          `json:"limit,omitempty"`
-	ExitCode *int            `json:"exit_code,omitempty"`
-	Signal   string          `json:"signal,omitempty"`
-	Value    json.RawMessage `json:"value,omitempty"`
+	Limit string `json:"limit,omitempty"`
+	// RetryAfter is how long after its rejection the same request may be accepted;
+	// zero when it was not rejected, or would be again.
+	RetryAfter topics.Duration `json:"retry_after,omitzero"`
+	ExitCode   *int            `json:"exit_code,omitempty"`
+	Signal     string          `json:"signal,omitempty"`
+	Value      json.RawMessage `json:"value,omitempty"`
 	// ValueRef stands for a value that is kept apart.
 	ValueRef *topics.ValueReference `json:"value_ref,omitempty"`
 	Stdout   topics.StreamSummary   `json:"stdout,omitzero"`
