@@ -70,6 +70,7 @@ func (w *Worker) runAttempt(ctx context.Context, e *execution.Execution, a *atte
 		out.flushEvery(flushing, w.cfg.OutputInterval)
 	}()
 
+	w.metrics.called(sent)
 	result, err := w.executors[e.Request.Executor].Run(run, executor.Task{
 		ExecutionID: e.ID, Attempt: e.Attempt, Spec: e.Request.Spec, MaxOutputBytes: w.cfg.MaxOutputBytes,
 	}, a.lease, out)
