@@ -72,6 +72,7 @@ func (w *Worker) runAttempt(ctx context.Context, e *execution.Execution, a *atte
 		out.flushEvery(flushing, w.cfg.OutputInterval)
 	}()
 
+	w.metrics.called(sent)
 	result := w.runTask(run, e, a, out)
 	crash.At("worker.ended")
 	stopFlushing()

@@ -23,7 +23,7 @@ func (e *Execution) Start(now time.Time, worker string, attempt int, lease time.
 	e.Renew(now, lease)
 	e.record(now, topics.ExecutionStarted{
 		ExecutionID: e.ID, Attempt: e.Attempt, Worker: worker, Executor: e.Request.Executor,
-		LeaseExpiresAt: e.LeaseExpiresAt,
+		LeaseExpiresAt: e.LeaseExpiresAt, WaitedMillis: millisUp(now.Sub(e.ScheduledAt)),
 	})
 	return nil
 }
