@@ -59,6 +59,7 @@ bench: ## Measure on real Kafka and PostgreSQL; prints figures and how they were
 	$(GO) run ./bench/transport
 	$(GO) run ./bench/relay
 	$(GO) run ./bench/consumers
+	$(GO) run ./bench/admission
 
 CHAOS_TIME    ?= 120s
 CHAOS_SEED    ?= 0

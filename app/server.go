@@ -25,6 +25,7 @@ import (
 	"github.com/millrace/millrace/internal/eventlog"
 	"github.com/millrace/millrace/internal/execution/store"
 	"github.com/millrace/millrace/internal/holds"
+	limitstore "github.com/millrace/millrace/internal/limits/store"
 	"github.com/millrace/millrace/internal/outbox"
 	"github.com/millrace/millrace/internal/parking"
 	"github.com/millrace/millrace/internal/postgres"
@@ -101,7 +102,7 @@ func retryPolicies(cfg configs.Config) deadletter.Policies {
 
 func newAPI(
 	cfg configs.Config, c *connections, st *store.Store, signals *postgres.Signals, streams *sse.Streams,
-	letters *deadletter.Store, h *health.Health, log *slog.Logger,
+	letters *deadletter.Store, known *limitstore.Store, h *health.Health, log *slog.Logger,
 ) (*rest.API, error) {
 	guard, err := newGuard(cfg)
 	if err != nil {
@@ -121,6 +122,7 @@ func newAPI(
 		Queue:       st,
 		Holds:       holds.New(c.pool, func() { signals.Wake(store.WakeAdmission) }, log),
 		Consumers:   consumers.NewOperator(consumers.OperatorConfig{Pool: c.pool, Signals: signals, Broker: consumerBroker{c.admin}}),
+		Limits:      known,
 		Streams:     streams,
 		Health:      h,
 		Guard:       guard,

@@ -40,18 +40,18 @@ var (
 	maintenanceModule = fx.Module("maintenance",
 		fx.Provide(newSweeper, newCensus, deadletter.NewGauge, parking.NewGauge, newKeeper, newLetterKeeper, newAlerts),
 		asConsumer(newRecorderConsumer), asConsumer(letterfiler.New))
-	coordinatorModule = fx.Module("coordinator", fx.Provide(newLimits, newAdmitter), asConsumer(newCoordinatorConsumer))
+	coordinatorModule = fx.Module("coordinator", fx.Provide(newLimits, newDeclarer, newAdmitter), asConsumer(newCoordinatorConsumer))
 	workerModule      = fx.Module("worker", fx.Provide(newExecutors, newWorker), asConsumer((*worker.Worker).Consumer))
 	projectionsModule = fx.Module("projections", asConsumer(newExecutionsView))
 )
 
 func newRelay(
 	cfg configs.Config, pool *pgxpool.Pool, leases *lease.Manager, records *deadletter.Publisher,
-	signals *postgres.Signals, log *slog.Logger, reg prometheus.Registerer,
+	signals *postgres.Signals, handover *outbox.Handover, log *slog.Logger, reg prometheus.Registerer,
 ) (*outbox.Relay, error) {
 	return outbox.NewRelay(outbox.Deps{
 		Pool: pool, Leases: leases, Publisher: records, IsRejected: kafka.IsRejected, Naming: cfg.TopicNaming(),
-		Signals: signals, Metrics: reg, Log: log,
+		Signals: signals, Handover: handover, Metrics: reg, Log: log,
 	}, outbox.Config{BatchSize: cfg.Relay.BatchSize, PollCeiling: cfg.Relay.PollCeiling})
 }
 
@@ -124,7 +124,10 @@ func newAdmitter(
 	}, st, leases, signals, log, reg)
 }
 
-func runCoordinator(l *loops, a *coordinator.Admitter) { l.run("admitter", a.Run) }
+func runCoordinator(l *loops, a *coordinator.Admitter, d *coordinator.Declarer) {
+	l.run("limits", d.Run)
+	l.run("admitter", a.Run)
+}
 
 // newExecutors makes the executors that this worker offers. Functions that the
 // program added win over the built-in ones.

@@ -59,11 +59,17 @@ func (c *cli) describe(w io.Writer, e client.Execution, why client.Explanation) 
 	}
 	line("ID", e.ID)
 	line("State", state)
+	if e.State == client.Rejected && e.Result != nil {
+		line("Reason", e.Result.Reason)
+	}
 	if len(why.Waits) > 0 {
 		line("Waits because", why.Waits[0].Message)
 		line("Place in queue", c.placeText(why))
 	}
 	line("Result", resultText(e.Result))
+	if wait, ok := retryAfter(e); ok && e.FinishedAt != nil {
+		line("Try again", c.timeText(new(e.FinishedAt.Add(wait))))
+	}
 	line("Runs", what(e))
 	line("Executor", e.Executor)
 	line("Attempt", attemptText(e))

@@ -215,3 +215,14 @@ func sse(cursor, kind, data string) string {
 	return "id: " + cursor + "\nevent: " + full + "\ndata: {\"specversion\":\"1.0\",\"id\":\"ev-" + cursor + "\",\"source\":\"/m\",\"type\":\"" + full +
 		"\",\"subject\":\"" + id1 + "\",\"time\":\"2026-03-01T12:00:00Z\",\"sequence\":\"" + cursor + "\",\"data\":" + data + "}\n\n"
 }
+
+func TestGetSaysWhyAndWhenToTryAgain(t *testing.T) {
+	t.Parallel()
+	c := newConsole(t)
+	c.api.answers("GET /v1/executions/{id}", 200, `{"id":"`+id1+`","state":"REJECTED","executor":"process","origin":{"kind":"rest"},"requested_at":"2026-03-01T11:59:59Z","finished_at":"2026-03-01T11:59:59Z",
+		"result":{"reason":"rate_limited","message":"more than 5 executions per minute","retry_after":"12.5s"}}`)
+	require.Equal(t, exitOK, c.run("executions", "get", id1))
+	assert.Regexp(t, `(?m)^Reason: +rate_limited$`, c.out.String())
+	assert.Regexp(t, `(?m)^Result: +more than 5 executions per minute$`, c.out.String())
+	assert.Regexp(t, `(?m)^Try again: +2026-03-01T12:00:12Z \(in 12s\)$`, c.out.String())
+}

@@ -147,6 +147,14 @@ func TestWaitPassesOnTheOutputOnce(t *testing.T) {
 			sse("1", "failed", "{}"), ended("FAILED", 1, 0, 0, `"exit_code":3,"reason":"exit_code",`), "",
 			"millrace: execution " + id1 + " FAILED: exit code 3\n", exitFailure,
 		},
+		"rejected": {
+			sse("1", "rejected", "{}"), ended("REJECTED", 0, 0, 0, `"reason":"rate_limited","message":"more than 5 executions per minute","retry_after":"12.5s",`), "",
+			"millrace: execution " + id1 + " REJECTED (rate_limited): more than 5 executions per minute; try again in 13s\n", exitFailure,
+		},
+		"rejected for good": {
+			sse("1", "rejected", "{}"), ended("REJECTED", 0, 0, 0, `"reason":"exceeds_capacity","message":"needs 5 slots",`), "",
+			"millrace: execution " + id1 + " REJECTED (exceeds_capacity): needs 5 slots\n", exitFailure,
+		},
 		"timed out": {
 			sse("1", "timed_out", "{}"), ended("TIMED_OUT", 1, 0, 0, `"message":"ran longer than 5s",`), "",
 			"millrace: execution " + id1 + " TIMED_OUT: ran longer than 5s\n", exitTimeout,

@@ -56,6 +56,8 @@ type Worker struct {
 	// missed is set when a record found no free slot.
 	missed   bool
 	attempts map[store.Ref]*attempt
+	// found: the last look for waiting work found some. For the loop that looks.
+	found bool
 	// running counts claims under way and attempts.
 	running sync.WaitGroup
 }
@@ -83,8 +85,8 @@ func New(
 		w.executors[x.Name()] = x
 	}
 	w.final, w.giveUp = context.WithCancel(context.Background())
-	w.claims = newBatcher(64, w.claimRefs)
-	w.finishes = newBatcher(256, st.Finish)
+	w.claims = newBatcher(256, w.claimRefs).linger(w.isFull)
+	w.finishes = newBatcher(256, st.Finish).linger(w.isLast)
 	return w, nil
 }
 
@@ -93,7 +95,7 @@ func (w *Worker) Consumer() pipeline.Consumer {
 	return pipeline.Consumer{
 		Name:   ConsumerName,
 		Topic:  topics.ExecutionTasks,
-		Handle: pipeline.On(w.take),
+		Handle: pipeline.OnBatch(w.takeAll),
 	}
 }
 
@@ -236,6 +238,7 @@ func (w *Worker) poll(ctx, loops context.Context) {
 		case <-ctx.Done():
 			return
 		case <-w.freed:
+			w.rest(ctx)
 		case <-ticker.C:
 		}
 		if err := w.claimWaiting(loops); err != nil && ctx.Err() == nil {
@@ -268,6 +271,7 @@ func (w *Worker) claimWaiting(ctx context.Context) error {
 	again := w.missed && w.free > 0 // a record came by while all slots were held here
 	w.metrics.busy.Set(float64(w.cfg.Slots - w.free))
 	w.mu.Unlock()
+	w.found = len(claimed) > 0
 	for _, e := range claimed {
 		w.start(e, sent)
 	}

@@ -126,12 +126,15 @@ type CancelRequest struct {
 
 // Result is how an execution ended.
 type Result struct {
-	Reason   string          `json:"reason,omitempty"`
-	Message  string          `json:"message,omitempty"`
-	Limit    string          `json:"limit,omitempty"`
-	ExitCode *int            `json:"exit_code,omitempty"`
-	Signal   string          `json:"signal,omitempty"`
-	Value    json.RawMessage `json:"value,omitempty"`
+	Reason  string `json:"reason,omitempty"`
+	Message string `json:"message,omitempty"`
+	Limit   string `json:"limit,omitempty"`
+	// RetryAfter is how long after its rejection the same request may be accepted,
+	// such as "20s"; empty when it was not rejected, or would be again.
+	RetryAfter string          `json:"retry_after,omitempty"`
+	ExitCode   *int            `json:"exit_code,omitempty"`
+	Signal     string          `json:"signal,omitempty"`
+	Value      json.RawMessage `json:"value,omitempty"`
 	// DurationMillis is how long the attempt ran.
 	DurationMillis *int64  `json:"duration_millis,omitempty"`
 	Stdout         *Stream `json:"stdout,omitempty"`

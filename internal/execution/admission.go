@@ -56,7 +56,7 @@ func (e *Execution) Reject(now time.Time, reason, message string, retryAfter tim
 	if err := e.require(ev); err != nil {
 		return err
 	}
-	e.finish(now, Result{Reason: reason, Message: message})
+	e.finish(now, Result{Reason: reason, Message: message, RetryAfter: ev.RetryAfter})
 	e.record(now, ev)
 	return nil
 }

@@ -116,12 +116,15 @@ type Result struct {
 	Reason  string `json:"reason,omitempty"`
 	Message string `json:"message,omitempty"`
 	// Limit names the limit that passed when TIMED_OUT: queue, start, run, total.
-	Limit    string               `json:"limit,omitempty"`
-	ExitCode *int                 `json:"exit_code,omitempty"`
-	Signal   string               `json:"signal,omitempty"`
-	Value    json.RawMessage      `json:"value,omitempty"`
-	Stdout   topics.StreamSummary `json:"stdout,omitzero"`
-	Stderr   topics.StreamSummary `json:"stderr,omitzero"`
+	Limit string `json:"limit,omitempty"`
+	// RetryAfter is how long after its rejection the same request may be accepted;
+	// zero when it was not rejected, or would be again.
+	RetryAfter topics.Duration      `json:"retry_after,omitzero"`
+	ExitCode   *int                 `json:"exit_code,omitempty"`
+	Signal     string               `json:"signal,omitempty"`
+	Value      json.RawMessage      `json:"value,omitempty"`
+	Stdout     topics.StreamSummary `json:"stdout,omitzero"`
+	Stderr     topics.StreamSummary `json:"stderr,omitzero"`
 }
 
 // Recorded is an event that a command recorded, with the version it brought the

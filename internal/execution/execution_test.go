@@ -353,3 +353,15 @@ func TestAnyHistory(t *testing.T) {
 		}
 	})
 }
+
+func TestARejectionSaysWhenToAskAgain(t *testing.T) {
+	t.Parallel()
+	e := execution.New(id, request(t), start)
+	require.NoError(t, e.Reject(start, topics.RejectedLimitKeyInvalid, "message", 20*time.Second))
+	assert.Equal(t, execution.Rejected, e.State)
+	assert.Equal(t, &execution.Result{Reason: "limit_key_invalid", Message: "message", RetryAfter: topics.Duration(20 * time.Second)}, e.Result)
+	recorded := e.TakeEvents()
+	assert.Equal(t, topics.ExecutionRejected{
+		ExecutionID: id, Reason: "limit_key_invalid", Message: "message", RetryAfter: topics.Duration(20 * time.Second),
+	}, recorded[len(recorded)-1].Event)
+}

@@ -221,8 +221,11 @@ func (r *admissionRound) lock(ctx context.Context) (map[string]loaded, error) {
 	for i, p := range all {
 		ids[i] = p.ID
 	}
+	// waits + 0 keeps the planner from the index of what waits: that is small most of
+	// the time, and then the plan that is kept would read all of a long queue for a few
+	// rows of it.
 	rows, err := load(ctx, r.tx, `SELECT `+columns+` FROM executions
-		WHERE id = ANY ($1::text[]::uuid[]) AND state = 'QUEUED' AND waits = 0 ORDER BY id FOR UPDATE SKIP LOCKED`, ids)
+		WHERE id = ANY ($1::text[]::uuid[]) AND state = 'QUEUED' AND waits + 0 = 0 ORDER BY id FOR UPDATE SKIP LOCKED`, ids)
 	if err != nil {
 		return nil, err
 	}

@@ -194,6 +194,11 @@ func RedriveTopicMissing() Kind {
 	return Kind{http.StatusConflict, "redrive_topic_missing", "The topic of the dead letter does not exist"}
 }
 
+// LimitNotFound: no limit of this name holds, or it has no such key.
+func LimitNotFound() Kind {
+	return Kind{http.StatusNotFound, "limit_not_found", "There is no such limit or key"}
+}
+
 // ConsumerNotFound: no consumer of this name ever ran here.
 func ConsumerNotFound() Kind {
 	return Kind{http.StatusNotFound, "consumer_not_found", "There is no such consumer"}

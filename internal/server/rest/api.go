@@ -61,6 +61,7 @@ type Deps struct {
 	Outbox      Outbox
 	Consumers   Consumers
 	Holds       Holds
+	Limits      Limits
 	Queue       Queue
 	Streams     *sse.Streams
 	Health      *health.Health

@@ -13,6 +13,7 @@ import (
 	"github.com/millrace/millrace/internal/deadletter"
 	"github.com/millrace/millrace/internal/execution"
 	"github.com/millrace/millrace/internal/execution/store"
+	limitstore "github.com/millrace/millrace/internal/limits/store"
 	"github.com/millrace/millrace/internal/outbox"
 	"github.com/millrace/millrace/internal/postgres"
 	"github.com/millrace/millrace/internal/server/problem"
@@ -74,6 +75,7 @@ func errorTable() []mapping {
 		{err: consumers.ErrGroupLive, kind: problem.ConsumerActionRefused()},
 		{err: consumers.ErrOffsetOutOfRange, kind: problem.ValidationFailed()},
 		{err: consumers.ErrUnreachable, kind: problem.Unavailable(), retryAfter: 3 * time.Second},
+		{err: limitstore.ErrNotFound, kind: problem.LimitNotFound()},
 		{err: errHistoryToken, kind: problem.InvalidPageToken()},
 		{err: sse.ErrCursor, kind: problem.InvalidCursor(),
 			detail: "send back the id of the last event as it was, to the same URL"},

@@ -35,6 +35,7 @@ const (
 	tagOutbox      = "outbox"
 	tagConsumers   = "consumers"
 	tagEvents      = "events"
+	tagLimits      = "limits"
 	tagPlatform    = "platform"
 )
 
@@ -93,6 +94,10 @@ func (a *API) routes() []route {
 		{method: post, path: "/v1/consumers/{name}/seek", scope: auth.Admin, op: a.consumerSeekDoc(), handler: consumerAction(a, a.consumerSeek)},
 		{method: post, path: "/v1/consumers/{name}/partitions/{partition}/retry", scope: auth.Admin, op: a.consumerRetryDoc(), handler: consumerAction(a, a.consumerRetry)},
 		{method: post, path: "/v1/consumers/{name}/partitions/{partition}/dead-letter", scope: auth.Admin, op: a.consumerDeadLetterDoc(), handler: consumerAction(a, a.consumerDeadLetter)},
+		{method: get, path: "/v1/limits", scope: auth.Read, op: listLimitsDoc(), typed: typed(a, a.listLimits)},
+		{method: get, path: "/v1/limits/{name}", scope: auth.Read, op: getLimitDoc(), typed: typed(a, a.getLimit)},
+		{method: get, path: "/v1/limits/{name}/keys", scope: auth.Read, op: limitKeysDoc(), typed: typed(a, a.limitKeys)},
+		{method: post, path: "/v1/limits/{name}/reset", scope: auth.Admin, op: a.resetLimitDoc(), handler: a.resetLimit},
 		{method: get, path: "/livez", scope: auth.Open, op: healthDoc("livez", "Is the process alive?"), handler: a.deps.Health.Live},
 		{method: get, path: "/healthz", scope: auth.Open, op: healthDoc("healthz", "The same as /livez"), handler: a.deps.Health.Live},
 		{method: get, path: "/readyz", scope: auth.Open, op: a.readyDoc(), handler: a.deps.Health.Ready},

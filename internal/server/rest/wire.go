@@ -173,6 +173,7 @@ type Result struct {
 	Reason         string                `json:"reason,omitempty" doc:"Stable code; empty when COMPLETED" example:"exit_code"`
 	Message        string                `json:"message,omitempty"`
 	Limit          string                `json:"limit,omitempty" doc:"The limit that passed: queue, start, run or total"`
+	RetryAfter     topics.Duration       `json:"retry_after,omitzero" doc:"How long after the rejection the same request may be accepted; missing when it would be rejected again. Not in lists" example:"20s"`
 	ExitCode       *int                  `json:"exit_code,omitempty"`
 	Signal         string                `json:"signal,omitempty" example:"SIGKILL"`
 	Value          json.RawMessage       `json:"value,omitempty" doc:"What a function returned"`
@@ -240,7 +241,7 @@ func fromExecution(e *execution.Execution) *Execution {
 	}
 	if res := e.Result; res != nil {
 		out.Result = &Result{
-			Reason: res.Reason, Message: res.Message, Limit: res.Limit, ExitCode: res.ExitCode, Signal: res.Signal,
+			Reason: res.Reason, Message: res.Message, Limit: res.Limit, RetryAfter: res.RetryAfter, ExitCode: res.ExitCode, Signal: res.Signal,
 			Value: res.Value, Stdout: &res.Stdout, Stderr: &res.Stderr,
 		}
 	}
