@@ -89,7 +89,7 @@ func (r *situationReader) read(ctx context.Context, id string) error {
 // readWorkers reads what the workers of the class offer.
 func (r *situationReader) readWorkers(ctx context.Context) error {
 	q := r.Execution.Request
-	rows, err := r.tx.Query(ctx, workersSQL, q.ResourceClass)
+	rows, err := r.tx.Query(ctx, workersSQL, q.ResourceClass, admission.Unlimited)
 	if err != nil {
 		return fmt.Errorf("read workers: %w", err)
 	}
