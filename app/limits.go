@@ -2,11 +2,18 @@ package app
 
 import (
 	"fmt"
+	"log/slog"
 	"maps"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/millrace/millrace/configs"
 	"github.com/millrace/millrace/handlers/coordinator"
+	"github.com/millrace/millrace/internal/execution/store"
 	"github.com/millrace/millrace/internal/limits"
+	limitstore "github.com/millrace/millrace/internal/limits/store"
+	"github.com/millrace/millrace/internal/postgres"
 )
 
 // newLimits translates the settings for the coordinator.
@@ -29,4 +36,14 @@ func newLimits(cfg configs.Config) (coordinator.Limits, error) {
 		}
 	}
 	return bounds, nil
+}
+
+func newLimitStore(pool *pgxpool.Pool, signals *postgres.Signals) *limitstore.Store {
+	return limitstore.New(pool, func() { signals.Wake(store.WakeAdmission) })
+}
+
+func newDeclarer(
+	cfg configs.Config, bounds coordinator.Limits, known *limitstore.Store, st *store.Store, log *slog.Logger, reg prometheus.Registerer,
+) *coordinator.Declarer {
+	return coordinator.NewDeclarer(coordinator.DeclarerConfig{ID: cfg.Worker.ID, Limits: bounds}, known, st, log, reg)
 }

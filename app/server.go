@@ -25,9 +25,11 @@ import (
 	"github.com/millrace/millrace/internal/eventlog"
 	"github.com/millrace/millrace/internal/execution/store"
 	"github.com/millrace/millrace/internal/holds"
+	limitstore "github.com/millrace/millrace/internal/limits/store"
 	"github.com/millrace/millrace/internal/outbox"
 	"github.com/millrace/millrace/internal/parking"
 	"github.com/millrace/millrace/internal/postgres"
+	"github.com/millrace/millrace/internal/results"
 	"github.com/millrace/millrace/internal/secret"
 	"github.com/millrace/millrace/internal/server"
 	"github.com/millrace/millrace/internal/server/admin"
@@ -100,8 +102,8 @@ func retryPolicies(cfg configs.Config) deadletter.Policies {
 }
 
 func newAPI(
-	cfg configs.Config, c *connections, st *store.Store, signals *postgres.Signals, streams *sse.Streams,
-	letters *deadletter.Store, h *health.Health, log *slog.Logger,
+	cfg configs.Config, c *connections, st *store.Store, kept *results.Store, signals *postgres.Signals, streams *sse.Streams,
+	letters *deadletter.Store, known *limitstore.Store, h *health.Health, log *slog.Logger,
 ) (*rest.API, error) {
 	guard, err := newGuard(cfg)
 	if err != nil {
@@ -113,6 +115,7 @@ func newAPI(
 	}
 	return rest.New(rest.Deps{
 		Executions:  st,
+		Results:     kept,
 		Lists:       projections.NewReader(c.pool),
 		History:     eventlog.NewReader(c.pool),
 		Topics:      rest.NewBrokerTopics(c.admin, cfg.TopicNaming()),
@@ -121,6 +124,7 @@ func newAPI(
 		Queue:       st,
 		Holds:       holds.New(c.pool, func() { signals.Wake(store.WakeAdmission) }, log),
 		Consumers:   consumers.NewOperator(consumers.OperatorConfig{Pool: c.pool, Signals: signals, Broker: consumerBroker{c.admin}}),
+		Limits:      known,
 		Streams:     streams,
 		Health:      h,
 		Guard:       guard,

@@ -26,7 +26,10 @@ func (c *cli) executionsCommand() *cobra.Command {
 		Args: cobra.ArbitraryArgs,
 		RunE: group,
 	}
-	cmd.AddCommand(c.listCommand(), c.getCommand(), c.eventsCommand(), c.outputCommand(), c.cancelCommand(), c.prioritizeCommand(), c.rerunCommand(), c.watchCommand())
+	cmd.AddCommand(
+		c.listCommand(), c.getCommand(), c.eventsCommand(), c.outputCommand(), c.resultCommand(),
+		c.cancelCommand(), c.prioritizeCommand(), c.rerunCommand(), c.watchCommand(),
+	)
 	return cmd
 }
 
@@ -128,6 +131,16 @@ func labelText(labels map[string]string) string {
 	}
 	slices.Sort(list)
 	return strings.Join(list, ",")
+}
+
+// retryAfter is how long after its rejection an execution may be accepted, rounded up
+// to a second, since one who comes too early is rejected again.
+func retryAfter(e client.Execution) (time.Duration, bool) {
+	if e.Result == nil || e.Result.RetryAfter == "" {
+		return 0, false
+	}
+	wait, err := time.ParseDuration(e.Result.RetryAfter)
+	return (wait + time.Second - 1).Truncate(time.Second), err == nil && wait > 0
 }
 
 // resultText says how an execution ended, if there is more to say than its state.

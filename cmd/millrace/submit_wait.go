@@ -58,8 +58,14 @@ func (c *cli) outcome(e client.Execution) error {
 		code = exitTimeout
 	}
 	text := fmt.Sprintf("execution %s %s", e.ID, e.State)
+	if e.State == client.Rejected && e.Result != nil {
+		text += " (" + e.Result.Reason + ")"
+	}
 	if reason := resultText(e.Result); reason != "" {
 		text += ": " + reason
+	}
+	if wait, ok := retryAfter(e); ok {
+		text += "; try again in " + span(wait)
 	}
 	return &exitError{code, text}
 }

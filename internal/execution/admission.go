@@ -43,7 +43,7 @@ func (e *Execution) enqueue(now time.Time, p Policy) {
 // the execution waits.
 func (e *Execution) rank(p Policy) {
 	e.Rank = e.ReadyAt.Add(-time.Duration(e.Request.Priority-1) * p.AgeingStep)
-	e.DueAt = earliest(e.queueDeadline(), e.totalDeadline())
+	e.DueAt = earliest(e.queueDeadline(), e.retryDeadline(), e.totalDeadline())
 }
 
 // Reject refuses a requested or queued execution for good. The reason is a
@@ -56,7 +56,7 @@ func (e *Execution) Reject(now time.Time, reason, message string, retryAfter tim
 	if err := e.require(ev); err != nil {
 		return err
 	}
-	e.finish(now, Result{Reason: reason, Message: message})
+	e.finish(now, Result{Reason: reason, Message: message, RetryAfter: ev.RetryAfter})
 	e.record(now, ev)
 	return nil
 }
@@ -69,7 +69,7 @@ func (e *Execution) Schedule(now time.Time, admitter, reason string, p Policy) (
 		return topics.ExecutionTask{}, err
 	}
 	e.ScheduledAt = now
-	e.DueAt = earliest(e.startDeadline(p), e.totalDeadline())
+	e.DueAt = earliest(e.startDeadline(p), e.retryDeadline(), e.totalDeadline())
 	e.record(now, topics.ExecutionScheduled{
 		ExecutionID: e.ID, Attempt: e.Attempt, ResourceClass: e.Request.ResourceClass, Admitter: admitter,
 		WaitedMillis: max(now.Sub(e.ReadyAt).Milliseconds(), 0), Reason: reason,

@@ -18,15 +18,17 @@ const Never = time.Duration(math.MaxInt64)
 // bucket share, read while they hold its lock.
 //
 // wait is 0 when the tokens were taken, and next is what the bucket keeps then.
-// Otherwise wait is how long to wait before it is worth another try if nobody else
-// takes any, and next is tat. There is one exception to that: a clock that was set
-// back by more than MaxSkew. Then the bucket is empty as of now, so that nobody
-// waits for the clock to get where it was, and next says so also where nothing was
-// taken; it is to be kept.
+// Otherwise next is tat, and wait is how long to wait before it is worth another try
+// if nobody else takes any.
 //
-// A clock that is set back never lets more through. One that is set forward fills
-// the bucket, as if that time had passed. A definition without a rate takes any
-// number of tokens, n below 1 takes none, and n above the burst waits Never.
+// A clock that is set back by up to MaxSkew lets no more through; who asks waits for
+// it to get where it was. After more than that the first who asks is let through, and
+// the bucket is empty after it: so a step back costs at most one such n beyond the
+// rate, and nobody is held up by it for longer than MaxSkew. A clock that is set
+// forward fills the bucket, as if that time had passed.
+//
+// A definition without a rate takes any number of tokens, n below 1 takes none, and n
+// above the burst waits Never.
 func (d Definition) Take(tat, now int64, n int) (next int64, wait time.Duration) {
 	interval := int64(d.Rate.Interval())
 	if interval == 0 || n < 1 {
@@ -37,7 +39,7 @@ func (d Definition) Take(tat, now int64, n int) (next int64, wait time.Duration)
 	}
 	fill := interval * int64(d.burst())
 	if tat-now > fill+int64(MaxSkew) {
-		tat = now + fill
+		return now + fill, 0
 	}
 	full := max(tat, now) + interval*int64(n)
 	if over := full - now - fill; over > 0 {

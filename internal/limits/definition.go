@@ -160,6 +160,25 @@ func (r *Rate) UnmarshalText(text []byte) error {
 	return err
 }
 
+// String says the limit in a line: what it counts by, for which requests, and how much
+// it lets through.
+func (d Definition) String() string {
+	words := []string{"per " + d.Per}
+	if d.Key != "" {
+		words[0] += " (" + d.Key + ")"
+	}
+	if d.When != "" {
+		words = append(words, "when ("+d.When+")")
+	}
+	if !d.Rate.IsZero() {
+		words = append(words, fmt.Sprintf("rate %s burst %d", d.Rate, d.burst()), string(d.Action))
+	}
+	if d.Concurrency > 0 {
+		words = append(words, fmt.Sprintf("concurrency %d", d.Concurrency))
+	}
+	return strings.Join(words, ", ")
+}
+
 // withDefaults returns the definition with what was left out filled in.
 func (d Definition) withDefaults() Definition {
 	if d.Action == "" {

@@ -134,8 +134,7 @@ func (q *queueing) checkRates(ctx context.Context, tx pgx.Tx) error {
 	}
 	for _, c := range q.valid {
 		if limit, wait := q.spend(c); wait > 0 {
-			message := fmt.Sprintf("the limit %s lets no more through now (%d per %s): try again in %s",
-				limit.Name, limit.Rate.Tokens, limit.Rate.Per, wait.Round(time.Millisecond))
+			message := fmt.Sprintf("the limit %q (%s) lets no more through now", limit.Name, limit.Rate)
 			if err := q.reject(c.loaded, topics.RejectedRateLimited, message, wait); err != nil {
 				return err
 			}

@@ -54,8 +54,11 @@ type situationReader struct {
 	tx    pgx.Tx
 	terms Terms
 	step  time.Duration
-	// rivals are the other users of whose executions some wait.
-	rivals float64
+	// capacity is what the class has, user its user, and rivals the others of whose
+	// executions some wait.
+	capacity admission.Resources
+	user     execution.Party
+	rivals   []execution.Party
 }
 
 func (r *situationReader) read(ctx context.Context, id string) error {
@@ -86,7 +89,7 @@ func (r *situationReader) read(ctx context.Context, id string) error {
 // readWorkers reads what the workers of the class offer.
 func (r *situationReader) readWorkers(ctx context.Context) error {
 	q := r.Execution.Request
-	rows, err := r.tx.Query(ctx, workersSQL, q.ResourceClass)
+	rows, err := r.tx.Query(ctx, workersSQL, q.ResourceClass, admission.Unlimited)
 	if err != nil {
 		return fmt.Errorf("read workers: %w", err)
 	}
@@ -109,6 +112,7 @@ func (r *situationReader) readWorkers(ctx context.Context) error {
 	r.Workers, r.Total, r.Largest = len(workers), amounts(capacity.Total()), amounts(largest)
 	r.Cap = r.terms.Cap(q.ResourceClass)
 	capacity.Cap = r.terms.Caps[q.ResourceClass]
+	r.capacity = capacity.Total()
 	r.Servable = capacity.Servable(q.Executor, admission.Need(q.Requirements))
 	return nil
 }
@@ -152,7 +156,7 @@ func (r *situationReader) readPredecessors(ctx context.Context) error {
 func (r *situationReader) readUse(ctx context.Context) error {
 	q := r.Execution.Request
 	rows, err := r.tx.Query(ctx, `
-		SELECT l.tenant, l.user_name, sum(b.queued) > 0,
+		SELECT l.tenant, l.user_name, sum(b.queued)::bigint,
 			sum(b.slots)::bigint, sum(b.cpu_millis)::bigint, sum(b.memory_bytes)::bigint, sum(b.gpus)::bigint
 		FROM `+ledgerAndFeed+` AS b JOIN admission_lanes l ON l.id = b.lane
 		WHERE b.resource_class = $1
@@ -161,16 +165,16 @@ func (r *situationReader) readUse(ctx context.Context) error {
 		return fmt.Errorf("read use: %w", err)
 	}
 	var tenant, user string
-	var waits bool
+	var queued int
 	var used, all admission.Resources
 	_, err = pgx.ForEachRow(rows, []any{
-		&tenant, &user, &waits, &used[admission.Slots], &used[admission.CPUMillis], &used[admission.MemoryBytes], &used[admission.GPUs],
+		&tenant, &user, &queued, &used[admission.Slots], &used[admission.CPUMillis], &used[admission.MemoryBytes], &used[admission.GPUs],
 	}, func() error {
 		all = all.Plus(used)
 		if tenant == q.Tenant && user == q.User {
-			r.UserUsed = amounts(used)
-		} else if waits {
-			r.rivals += r.terms.Weight(tenant, user)
+			r.UserUsed, r.user.Share = amounts(used), share(used, r.capacity)
+		} else if queued > 0 {
+			r.rivals = append(r.rivals, execution.Party{Weight: r.terms.Weight(tenant, user), Share: share(used, r.capacity), Queued: queued})
 		}
 		return nil
 	})
@@ -178,7 +182,7 @@ func (r *situationReader) readUse(ctx context.Context) error {
 		return fmt.Errorf("read use: %w", err)
 	}
 	r.Used = amounts(all)
-	r.rivals /= r.terms.Weight(q.Tenant, q.User)
+	r.user.Weight = r.terms.Weight(q.Tenant, q.User)
 	return nil
 }
 
@@ -269,10 +273,26 @@ func (r *situationReader) readAhead(ctx context.Context) error {
 		return fmt.Errorf("count executions ahead: %w", err)
 	}
 	r.Ahead = execution.Ahead{Higher: min(higher, execution.AheadMax), Own: ownBefore}
-	if others := all - own; others > 0 && r.rivals > 0 {
-		r.Ahead.Others, r.Ahead.Rivals = min(others, execution.AheadMax), r.rivals
+	cost := share(admission.Need(e.Request.Requirements), r.capacity)
+	if cost == 0 {
+		cost = 1
+	}
+	r.Ahead.Others = min(max(all-own, 0), execution.Turns(ownBefore, r.user, cost, r.rivals))
+	for _, rival := range r.rivals {
+		r.Ahead.Rivals += rival.Weight / r.user.Weight
 	}
 	return nil
+}
+
+// share is the largest part of any one resource of a class that used is.
+func share(used, total admission.Resources) float64 {
+	most := 0.0
+	for k, n := range used {
+		if total[k] > 0 && total[k] < admission.Unlimited {
+			most = max(most, float64(n)/float64(total[k]))
+		}
+	}
+	return most
 }
 
 // readNext reads the execution of the class that has waited for longest, by rank.

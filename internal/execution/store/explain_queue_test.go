@@ -99,7 +99,7 @@ func TestSituationTellsOfSharesAndPlaces(t *testing.T) {
 	s := b.situation(first[3], terms)
 	assert.Equal(t, 2, s.Used.Slots)
 	assert.Equal(t, 2, s.UserUsed.Slots)
-	assert.Equal(t, execution.Ahead{Higher: 1, Own: 1, Others: 5, Rivals: 4}, s.Ahead, "bob counts twice, cyd and dan once")
+	assert.Equal(t, execution.Ahead{Higher: 1, Own: 1, Others: 5, Rivals: 4}, s.Ahead, "ada holds everything, so all others go first; bob counts twice")
 	x := s.Explain()
 	assert.Equal(t, []execution.WaitCode{execution.WaitCapacity, execution.WaitShare, execution.WaitBehind}, codes(x))
 	assert.Equal(t, 8, x.Position)

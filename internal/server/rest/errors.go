@@ -13,8 +13,10 @@ import (
 	"github.com/millrace/millrace/internal/deadletter"
 	"github.com/millrace/millrace/internal/execution"
 	"github.com/millrace/millrace/internal/execution/store"
+	limitstore "github.com/millrace/millrace/internal/limits/store"
 	"github.com/millrace/millrace/internal/outbox"
 	"github.com/millrace/millrace/internal/postgres"
+	"github.com/millrace/millrace/internal/results"
 	"github.com/millrace/millrace/internal/server/problem"
 	"github.com/millrace/millrace/internal/server/sse"
 	"github.com/millrace/millrace/internal/server/strictjson"
@@ -36,6 +38,9 @@ type mapping struct {
 func errorTable() []mapping {
 	return []mapping{
 		{err: store.ErrNotFound, kind: problem.ExecutionNotFound()},
+		{err: errNoResult, kind: problem.ResultNotFound()},
+		{err: results.ErrNotFound, kind: problem.ResultNotFound(), detail: "its time is over"},
+		{err: results.ErrElsewhere, kind: problem.ResultElsewhere()},
 		{err: errNoOutput, kind: problem.OutputNotFound()},
 		{err: store.ErrIdempotencyConflict, kind: problem.IdempotencyConflict(),
 			detail: "use a new Idempotency-Key for a new request, and the same request with the same key"},
@@ -74,6 +79,7 @@ func errorTable() []mapping {
 		{err: consumers.ErrGroupLive, kind: problem.ConsumerActionRefused()},
 		{err: consumers.ErrOffsetOutOfRange, kind: problem.ValidationFailed()},
 		{err: consumers.ErrUnreachable, kind: problem.Unavailable(), retryAfter: 3 * time.Second},
+		{err: limitstore.ErrNotFound, kind: problem.LimitNotFound()},
 		{err: errHistoryToken, kind: problem.InvalidPageToken()},
 		{err: sse.ErrCursor, kind: problem.InvalidCursor(),
 			detail: "send back the id of the last event as it was, to the same URL"},

@@ -33,6 +33,7 @@ func (a *API) humaConfig() huma.Config {
 				{Name: tagEvents, Description: "Histories and live events"},
 				{Name: tagConsumers, Description: "How consumers are doing, and what to do when one does not go on"},
 				{Name: tagOutbox, Description: "Events on their way to the broker, and those that do not get there"},
+				{Name: tagLimits, Description: "Limits of rate and concurrency, and the keys under them"},
 				{Name: tagPlatform, Description: "The platform itself"},
 			},
 			Components: &huma.Components{
@@ -278,6 +279,18 @@ func (a *API) outputDoc() huma.Operation {
 		},
 		Responses: map[string]*huma.Response{"200": r},
 		Errors:    []int{400, 404, 503},
+	}
+}
+
+func (a *API) resultDoc() huma.Operation {
+	return huma.Operation{
+		OperationID: "get-execution-result", Summary: "What an execution returned", Tags: []string{tagExecutions},
+		Description: "The value of a completed execution, however long it is. Programs return nothing: they have output. " +
+			"A value that the execution refers to by `value_ref` is kept for a time only.",
+		Parameters: []*huma.Param{idParam()},
+		Responses: map[string]*huma.Response{"200": answer("The value", "application/json", &huma.Schema{},
+			map[string]string{"ETag": "The SHA-256 of a value that is kept apart"})},
+		Errors: []int{400, 404, 409, 503},
 	}
 }
 

@@ -35,6 +35,7 @@ const (
 	tagOutbox      = "outbox"
 	tagConsumers   = "consumers"
 	tagEvents      = "events"
+	tagLimits      = "limits"
 	tagPlatform    = "platform"
 )
 
@@ -52,6 +53,7 @@ func (a *API) routes() []route {
 		{method: get, path: "/v1/executions/{id}/explain", scope: auth.Read, op: explainDoc(), typed: typed(a, a.explain)},
 		{method: post, path: "/v1/executions:rerun", scope: auth.Write, op: a.rerunManyDoc(), handler: a.rerunMany},
 		{method: get, path: "/v1/executions/{id}/events", scope: auth.Read, stream: true, op: a.historyDoc(), handler: a.events},
+		{method: get, path: "/v1/executions/{id}/result", scope: auth.Read, stream: true, op: a.resultDoc(), handler: a.result},
 		{method: get, path: "/v1/executions/{id}/output", scope: auth.Read, stream: true, op: a.outputDoc(), handler: a.output},
 		{method: get, path: "/v1/events", scope: auth.Read, stream: true, op: a.liveDoc(), handler: a.liveEvents},
 		{method: get, path: "/v1/queue", scope: auth.Read, op: queueDoc(), typed: typed(a, a.queue)},
@@ -93,6 +95,10 @@ func (a *API) routes() []route {
 		{method: post, path: "/v1/consumers/{name}/seek", scope: auth.Admin, op: a.consumerSeekDoc(), handler: consumerAction(a, a.consumerSeek)},
 		{method: post, path: "/v1/consumers/{name}/partitions/{partition}/retry", scope: auth.Admin, op: a.consumerRetryDoc(), handler: consumerAction(a, a.consumerRetry)},
 		{method: post, path: "/v1/consumers/{name}/partitions/{partition}/dead-letter", scope: auth.Admin, op: a.consumerDeadLetterDoc(), handler: consumerAction(a, a.consumerDeadLetter)},
+		{method: get, path: "/v1/limits", scope: auth.Read, op: listLimitsDoc(), typed: typed(a, a.listLimits)},
+		{method: get, path: "/v1/limits/{name}", scope: auth.Read, op: getLimitDoc(), typed: typed(a, a.getLimit)},
+		{method: get, path: "/v1/limits/{name}/keys", scope: auth.Read, op: limitKeysDoc(), typed: typed(a, a.limitKeys)},
+		{method: post, path: "/v1/limits/{name}/reset", scope: auth.Admin, op: a.resetLimitDoc(), handler: a.resetLimit},
 		{method: get, path: "/livez", scope: auth.Open, op: healthDoc("livez", "Is the process alive?"), handler: a.deps.Health.Live},
 		{method: get, path: "/healthz", scope: auth.Open, op: healthDoc("healthz", "The same as /livez"), handler: a.deps.Health.Live},
 		{method: get, path: "/readyz", scope: auth.Open, op: a.readyDoc(), handler: a.deps.Health.Ready},
