@@ -72,6 +72,16 @@ chaos: build ## Kill and break everything for CHAOS_TIME, then prove that nothin
 	$(GO) build -o $(BIN)/chaos ./e2e/chaos
 	$(BIN)/chaos -time $(CHAOS_TIME) -seed $(CHAOS_SEED) -brokers $(CHAOS_BROKERS) -cases $(CHAOS_CASES) $(CHAOS_FLAGS)
 
+CROWD_EXECUTIONS ?= 10000
+CROWD_USERS      ?= 50
+CROWD_SEED       ?= 0
+CROWD_FLAGS      ?=
+
+.PHONY: crowd
+crowd: build ## A crowd asks for CROWD_EXECUTIONS under limits while coordinators die: nothing may break
+	$(GO) build -o $(BIN)/crowd ./e2e/crowd
+	$(BIN)/crowd -executions $(CROWD_EXECUTIONS) -users $(CROWD_USERS) -seed $(CROWD_SEED) $(CROWD_FLAGS)
+
 .PHONY: lint
 lint: $(TOOLS)/golangci-lint-$(GOLANGCI) ## Run the linters
 	$< run ./...

@@ -30,6 +30,7 @@ import (
 	"github.com/millrace/millrace/internal/outbox"
 	"github.com/millrace/millrace/internal/parking"
 	"github.com/millrace/millrace/internal/postgres"
+	"github.com/millrace/millrace/internal/results"
 	"github.com/millrace/millrace/internal/retention"
 	"github.com/millrace/millrace/internal/routing"
 	"github.com/millrace/millrace/pipeline"
@@ -39,7 +40,7 @@ import (
 var (
 	relayModule       = fx.Module("relay", fx.Provide(newRelay))
 	maintenanceModule = fx.Module("maintenance",
-		fx.Provide(newSweeper, newCensus, deadletter.NewGauge, parking.NewGauge, newKeeper, newLetterKeeper, newAlerts),
+		fx.Provide(newSweeper, newCensus, deadletter.NewGauge, parking.NewGauge, newKeeper, newLetterKeeper, newResultsKeeper, newAlerts),
 		asConsumer(newRecorderConsumer), asConsumer(letterfiler.New))
 	coordinatorModule = fx.Module("coordinator", fx.Provide(newLimits, newDeclarer, newAdmitter, routing.NewWatcher), asConsumer(newCoordinatorConsumer))
 	workerModule      = fx.Module("worker", fx.Provide(newExecutors, newWorker), asConsumers((*worker.Worker).Consumers))
@@ -68,7 +69,7 @@ func newCensus(st *store.Store, log *slog.Logger, reg prometheus.Registerer) *co
 
 func runMaintenance(
 	l *loops, s *coordinator.Sweeper, census *coordinator.Census, g *deadletter.Gauge, w *alerts.Watcher, k *retention.Keeper,
-	letters *deadletter.Keeper, leases *lease.Manager, parked *parking.Gauge,
+	letters *deadletter.Keeper, leases *lease.Manager, parked *parking.Gauge, kept *results.Keeper,
 ) {
 	l.run("sweeper", s.Run)
 	l.run("census", census.Run)
@@ -78,6 +79,7 @@ func runMaintenance(
 	if w != nil {
 		l.run("alerts", w.Run)
 	}
+	l.run("results keeper", func(ctx context.Context) error { return kept.Run(ctx, leases) })
 	l.run("retention", func(ctx context.Context) error { return k.Run(ctx, leases) })
 }
 
@@ -166,22 +168,26 @@ func newExecutors(
 }
 
 func newWorker(
-	lc fx.Lifecycle, cfg configs.Config, st *store.Store, executors []executor.Executor, signals *postgres.Signals,
+	lc fx.Lifecycle, cfg configs.Config, st *store.Store, kept *results.Store, executors []executor.Executor, signals *postgres.Signals,
 	log *slog.Logger, reg prometheus.Registerer,
 ) (*worker.Worker, error) {
 	cancels, stop := signals.Subscribe(store.WakeCancel)
 	offers, stopOffers := signals.Subscribe(store.WakeOffered)
 	lc.Append(fx.StopHook(func() { stop(); stopOffers() }))
-	c := cfg.Worker
-	w, err := worker.New(worker.Config{
-		ID: c.ID, Slots: c.Slots, Classes: c.ResourceClasses, Topics: cfg.WorkerTopics(), Naming: cfg.TopicNaming(), Lease: c.Lease, Heartbeat: c.Heartbeat,
-		MaxOutputBytes: int64(c.MaxOutputBytes), ShutdownGrace: c.ShutdownGrace,
+	w := cfg.Worker
+	made, err := worker.New(worker.Config{
+		ID: w.ID, Slots: w.Slots, CPUMillis: int64(w.CPU), MemoryBytes: int64(w.Memory), GPUs: w.GPUs,
+		Classes: w.ResourceClasses, Topics: cfg.WorkerTopics(), Naming: cfg.TopicNaming(),
+		Lease: w.Lease, Heartbeat: w.Heartbeat,
+		MaxOutputBytes: int64(w.MaxOutputBytes), ShutdownGrace: w.ShutdownGrace,
+		MaxResultInline: int64(w.MaxResultInline), MaxResult: int64(w.MaxResult),
 	}, st, executors, cancels, log, reg)
 	if err != nil {
 		return nil, err
 	}
-	w.WatchOffers(offers)
-	return w, nil
+	made.KeepResults(kept)
+	made.WatchOffers(offers)
+	return made, nil
 }
 
 func runWorker(l *loops, w *worker.Worker) { l.run("worker", w.Run) }

@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/millrace/millrace/internal/executor"
+	"github.com/millrace/millrace/internal/stages"
 )
 
 type metrics struct {
@@ -14,6 +15,7 @@ type metrics struct {
 	seconds         *prometheus.HistogramVec
 	heartbeatFaults prometheus.Counter
 	offered         prometheus.Counter
+	stages          *stages.Stages
 }
 
 func newMetrics(reg prometheus.Registerer, slots int) *metrics {
@@ -36,6 +38,7 @@ func newMetrics(reg prometheus.Registerer, slots int) *metrics {
 		Name: "millrace_worker_offered_total",
 		Help: "Executions whose task record this worker read and could not serve at once, so that any worker may claim them.",
 	})
+	m.stages = stages.New(reg)
 	total := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "millrace_worker_slots", Help: "Slots of this worker.",
 	})
@@ -43,6 +46,9 @@ func newMetrics(reg prometheus.Registerer, slots int) *metrics {
 	reg.MustRegister(m.busy, m.attempts, m.seconds, m.heartbeatFaults, m.offered, total)
 	return m
 }
+
+// called notes that the work of an attempt is about to run, whose claim was sent then.
+func (m *metrics) called(sent time.Time) { m.stages.Observe(stages.Started, time.Since(sent)) }
 
 func (m *metrics) ended(name string, outcome executor.Outcome, d time.Duration) {
 	m.attempts.WithLabelValues(name, string(outcome)).Inc()

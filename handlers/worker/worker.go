@@ -28,7 +28,8 @@ const ConsumerName = "worker"
 type Store interface {
 	Claim(ctx context.Context, c store.Claim) ([]*execution.Execution, error)
 	Offer(ctx context.Context, refs []store.Ref) (int, error)
-	Heartbeat(ctx context.Context, worker string, refs []store.Ref, lease time.Duration) ([]store.Beat, error)
+	Heartbeat(ctx context.Context, worker string, refs []store.Ref, lease time.Duration, reports ...store.Report) ([]store.Beat, error)
+	Checkpoint(ctx context.Context, id string) ([]byte, error)
 	AppendOutput(ctx context.Context, worker string, ref store.Ref, chunks []store.OutputChunk, lease time.Duration) (store.Beat, error)
 	Finish(ctx context.Context, finishes []store.Finish) ([]error, error)
 	Announce(ctx context.Context, w store.Worker, ttl time.Duration) error
@@ -42,6 +43,7 @@ type Worker struct {
 	store     Store
 	executors map[string]executor.Executor
 	cancels   <-chan struct{}
+	results   Results
 	log       *slog.Logger
 	metrics   *metrics
 
@@ -59,7 +61,7 @@ type Worker struct {
 
 	mu       sync.Mutex
 	stopping bool
-	free     int
+	free     room
 	attempts map[store.Ref]*attempt
 	// found: the last look for waiting work found some. For the loop that looks.
 	found bool
@@ -81,7 +83,7 @@ func New(
 	w := &Worker{
 		cfg: cfg, store: st, executors: make(map[string]executor.Executor, len(executors)), cancels: cancels,
 		log: log.With("worker", cfg.ID), metrics: newMetrics(reg, cfg.Slots),
-		freed: make(chan struct{}, 1), free: cfg.Slots, attempts: make(map[store.Ref]*attempt),
+		freed: make(chan struct{}, 1), free: cfg.total(), attempts: make(map[store.Ref]*attempt),
 	}
 	for _, x := range executors {
 		if _, twice := w.executors[x.Name()]; twice {
@@ -131,7 +133,7 @@ func (w *Worker) take(ctx context.Context, task topics.ExecutionTask) error {
 	ref := store.Ref{ID: task.ExecutionID, Attempt: task.Attempt}
 	mine := w.serves(task.Request)
 	if mine {
-		if taken, err := w.claimRecord(ctx, ref, max(task.Request.Requirements.Slots, 1)); taken || err != nil {
+		if taken, err := w.claimRecord(ctx, ref, needs(task.Request)); taken || err != nil {
 			return err
 		}
 	}
@@ -149,8 +151,8 @@ func (w *Worker) take(ctx context.Context, task topics.ExecutionTask) error {
 
 // claimRecord claims and starts the attempt of a record if there is room for it, and
 // reports whether it did.
-func (w *Worker) claimRecord(ctx context.Context, ref store.Ref, slots int) (bool, error) {
-	if !w.reserve(slots) {
+func (w *Worker) claimRecord(ctx context.Context, ref store.Ref, need room) (bool, error) {
+	if !w.reserve(need) {
 		return false, nil
 	}
 	defer w.running.Done()
@@ -159,7 +161,7 @@ func (w *Worker) claimRecord(ctx context.Context, ref store.Ref, slots int) (boo
 	// the execution has to be run.
 	e, err := w.claims.do(context.WithoutCancel(ctx), ref)
 	if err != nil || e == nil {
-		w.release(slots)
+		w.release(need)
 		return false, err
 	}
 	w.start(e, sent)
@@ -179,24 +181,24 @@ func (w *Worker) serves(r topics.Request) bool {
 
 func (w *Worker) executorNames() []string { return slices.Sorted(maps.Keys(w.executors)) }
 
-// reserve takes slots if they are free and the worker is not stopping. Then a
-// claim is under way, until running.Done.
-func (w *Worker) reserve(slots int) bool {
+// reserve takes room if it is free and the worker is not stopping. Then a claim is
+// under way, until running.Done.
+func (w *Worker) reserve(need room) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.stopping || w.free < slots {
+	if w.stopping || !w.free.fits(need) {
 		return false
 	}
 	w.running.Add(1)
-	w.free -= slots
-	w.metrics.busy.Set(float64(w.cfg.Slots - w.free))
+	w.free = w.free.less(need)
+	w.metrics.busy.Set(float64(w.cfg.Slots - w.free.slots))
 	return true
 }
 
-func (w *Worker) release(slots int) {
+func (w *Worker) release(need room) {
 	w.mu.Lock()
-	w.free += slots
-	w.metrics.busy.Set(float64(w.cfg.Slots - w.free))
+	w.free = w.free.plus(need)
+	w.metrics.busy.Set(float64(w.cfg.Slots - w.free.slots))
 	w.mu.Unlock()
 	w.lookForWork()
 }
@@ -300,27 +302,27 @@ func (w *Worker) poll(ctx, loops context.Context) {
 	}
 }
 
-// claimWaiting claims waiting executions into the free slots.
+// claimWaiting claims waiting executions into the room that is free.
 func (w *Worker) claimWaiting(ctx context.Context) error {
 	w.mu.Lock()
-	room := w.free
-	if w.stopping || room <= 0 {
+	left := w.free
+	if w.stopping || left.slots <= 0 {
 		w.mu.Unlock()
 		return nil
 	}
 	w.running.Add(1)
 	defer w.running.Done()
-	w.free = 0 // all of them, until it is known what the claim brought
+	w.free = room{} // all of it, until it is known what the claim brought
 	w.mu.Unlock()
 
 	sent := time.Now()
-	claimed, err := w.claim(ctx, store.Claim{Slots: room})
+	claimed, err := w.claim(ctx, w.cfg.claim(left))
 	for _, e := range claimed {
-		room -= e.Slots()
+		left = left.less(needs(e.Request))
 	}
 	w.mu.Lock()
-	w.free += room
-	w.metrics.busy.Set(float64(w.cfg.Slots - w.free))
+	w.free = w.free.plus(left)
+	w.metrics.busy.Set(float64(w.cfg.Slots - w.free.slots))
 	w.mu.Unlock()
 	w.found = len(claimed) > 0
 	for _, e := range claimed {

@@ -135,6 +135,10 @@ type bench struct {
 	wakes wakes
 	watch <-chan struct{}
 	cfg   worker.Config
+	// use is the store of the worker, if it is another than store.
+	use worker.Store
+	// results is where the worker keeps long values, if anywhere.
+	results worker.Results
 }
 
 func setup(t *testing.T) *bench {
@@ -154,10 +158,16 @@ func setup(t *testing.T) *bench {
 // start runs a worker until the test ends, or stop is called.
 func (b *bench) start() (w *worker.Worker, stop func()) {
 	b.t.Helper()
-	w, err := worker.New(b.cfg, b.store, []executor.Executor{b.exec}, b.wakes.cancels,
+	if b.use == nil {
+		b.use = b.store
+	}
+	w, err := worker.New(b.cfg, b.use, []executor.Executor{b.exec}, b.wakes.cancels,
 		slog.New(slog.NewTextHandler(io.Discard, nil)), prometheus.NewRegistry())
 	require.NoError(b.t, err)
 	w.WatchOffers(b.watch)
+	if b.results != nil {
+		w.KeepResults(b.results)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
@@ -203,6 +213,18 @@ func (b *bench) offered(n int, change ...func(*topics.Request)) []string {
 	ids := b.schedule(n, change...)
 	b.offer(1, ids...)
 	return ids
+}
+
+// admitOnOffer admits what is queued, and has its records find no room.
+func (b *bench) admitOnOffer() {
+	b.t.Helper()
+	b.admit()
+	rows, err := b.pool.Query(b.t.Context(), `SELECT id::text, attempt FROM executions WHERE state = 'SCHEDULED'`)
+	require.NoError(b.t, err)
+	refs, err := pgx.CollectRows(rows, pgx.RowToStructByPos[store.Ref])
+	require.NoError(b.t, err)
+	_, err = b.store.Offer(b.t.Context(), refs)
+	require.NoError(b.t, err)
 }
 
 func (b *bench) offer(attempt int, ids ...string) {

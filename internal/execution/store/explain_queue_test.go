@@ -293,3 +293,25 @@ func TestWorkersAreListed(t *testing.T) {
 	require.Len(t, again, 1)
 	assert.Equal(t, "w", again[0].ID)
 }
+
+// However many there are, the count ends where it says.
+func TestAheadIsCountedNoFurther(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.announce(1)
+	first, last := b.submit(request(by("ada")))[0], b.submit(request(by("bob")))[0]
+	b.queue(first, last)
+	_, err := b.pool.Exec(t.Context(), `
+		INSERT INTO executions (id, tenant, user_name, executor, resource_class, slots, request, state, version, attempt,
+			ready_at, rank, requested_at, queued_at, lane, waits)
+		SELECT gen_random_uuid(), tenant, user_name, executor, resource_class, slots, request, state, version, attempt,
+			ready_at, rank - interval '1 day', requested_at, queued_at, lane, waits
+		FROM executions, generate_series(1, $2) WHERE id = $1::text::uuid`, first, execution.AheadMax+10)
+	require.NoError(t, err)
+	s := b.situation(last)
+	assert.Equal(t, execution.AheadMax, s.Ahead.Higher)
+	assert.Equal(t, execution.AheadMax, s.Ahead.Count())
+	x := s.Explain()
+	assert.Equal(t, execution.AheadMax+1, x.Position, "which stands for any place behind")
+	assert.Contains(t, x.Waits[len(x.Waits)-1].Message, "10000 or more executions go before it")
+}

@@ -28,7 +28,10 @@ type cluster struct {
 
 // pod is an attempt on the cluster.
 type pod struct {
-	attempt  int
+	attempt int
+	// checkpoint is that of the attempt before.
+	checkpoint []byte
+
 	term     context.Context // ends when the program is asked to end
 	kill     context.Context // ends when it has to
 	ask, end context.CancelFunc
@@ -41,11 +44,17 @@ type pod struct {
 	outcome executor.Result
 }
 
-// piece is output in the order in which it was written.
+// piece is something that a pod has told, in the order in which it did.
 type piece struct {
 	stream executor.Stream
 	data   []byte
 }
+
+// What pods tell beside their output, as further streams.
+const (
+	progressStream   executor.Stream = "progress"
+	checkpointStream executor.Stream = "checkpoint"
+)
 
 // The answers of a cluster.
 var (
@@ -119,7 +128,8 @@ func (c *cluster) answer(err error) error {
 
 // create starts an attempt until the deadline, unless it is there already. Earlier
 // ones are ended first: while one still runs, the answer is errOccupied.
-func (c *cluster) create(execution string, attempt int, spec program, deadline time.Time) error {
+func (c *cluster) create(task executor.Task, spec program, deadline time.Time) error {
+	execution, attempt := task.ExecutionID, task.Attempt
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if slices.ContainsFunc(c.pods[execution], func(p *pod) bool { return p.attempt > attempt }) {
@@ -137,7 +147,7 @@ func (c *cluster) create(execution string, attempt int, spec program, deadline t
 	if slices.ContainsFunc(c.pods[execution], func(p *pod) bool { return !p.isEnded() }) {
 		c.overlapped = append(c.overlapped, execution)
 	}
-	p := &pod{attempt: attempt, news: make(chan struct{})}
+	p := &pod{attempt: attempt, checkpoint: task.Checkpoint, news: make(chan struct{})}
 	p.kill, p.end = context.WithCancel(context.Background())
 	p.term, p.ask = context.WithCancel(p.kill)
 	p.deadline = time.AfterFunc(time.Until(deadline), p.end)
@@ -249,6 +259,10 @@ func (r program) run(p *pod) executor.Result {
 	case "letters":
 		value, _ := json.Marshal(strings.Repeat("x", r.N))
 		return executor.Result{Outcome: executor.Completed, Value: value}
+	case "report":
+		_ = json.NewEncoder(p.writer(progressStream)).Encode(executor.Progress{Done: 3, Total: 12, Message: "files"})
+		_, _ = out.Write(p.checkpoint)
+		fmt.Fprint(p.writer(checkpointStream), "row 3")
 	case "environment":
 		fmt.Fprint(out, "POD=of its own\n")
 	case "beat":

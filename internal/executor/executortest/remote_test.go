@@ -100,7 +100,7 @@ func (a *following) create(ctx context.Context, spec program) (executor.Result, 
 	for {
 		deadline := a.lease.Deadline()
 		switch err := a.call(func() error {
-			return a.cluster.create(a.task.ExecutionID, a.task.Attempt, spec, deadline)
+			return a.cluster.create(a.task, spec, deadline)
 		}); {
 		case time.Until(deadline) <= 0:
 			return executor.Stopped(executor.ErrLeaseLost), false
@@ -179,14 +179,27 @@ func (a *following) read(ctx context.Context, moved <-chan struct{}, left time.D
 		return false, executor.Result{}
 	}
 	for _, p := range more {
-		w := a.output.Stdout()
-		if p.stream == executor.Stderr {
-			w = a.output.Stderr()
-		}
-		_, _ = w.Write(p.data)
+		a.take(p)
 	}
 	a.known += len(more)
 	return ended, result
+}
+
+// take passes on what the attempt has told.
+func (a *following) take(p piece) {
+	switch p.stream {
+	case executor.Stdout:
+		_, _ = a.output.Stdout().Write(p.data)
+	case executor.Stderr:
+		_, _ = a.output.Stderr().Write(p.data)
+	case checkpointStream:
+		_ = a.task.Reports().Checkpoint(p.data)
+	case progressStream:
+		var progress executor.Progress
+		if json.Unmarshal(p.data, &progress) == nil {
+			a.task.Reports().Progress(progress)
+		}
+	}
 }
 
 func TestARemoteExecutorCanKeepTheContract(t *testing.T) {
@@ -209,7 +222,7 @@ func TestARemoteExecutorCanKeepTheContract(t *testing.T) {
 			Crash: do("crash"), CrashReason: "remote_crash",
 			Missing: do("nothing"), MissingReason: "no_such_image",
 			Invalid: []json.RawMessage{[]byte(`{}`), []byte(`{"do":1}`)},
-			Flood:   many("flood"), Value: many("letters"), Environment: do("environment"),
+			Flood:   many("flood"), Value: many("letters"), Report: do("report"), Environment: do("environment"),
 			Beat: do("beat"), Stubborn: do("stubborn"),
 		},
 		Side: side,

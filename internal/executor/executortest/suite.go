@@ -2,6 +2,7 @@ package executortest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -56,6 +57,9 @@ type Subject struct {
 	Beat json.RawMessage
 	// Stubborn writes "beat\n" like Beat but does not react to being asked.
 	Stubborn json.RawMessage
+	// Report reports 3 of 12 as done with the message "files", writes the checkpoint
+	// that it was given to stdout, keeps "row 3" as its own, and ends well.
+	Report json.RawMessage
 	// Release ends what Stubborn attempts an executor could not end; nil for one
 	// that can end everything.
 	Release func()
@@ -66,19 +70,27 @@ type Subject struct {
 // is ended.
 func Start(t testing.TB, e executor.Executor, spec json.RawMessage, lease time.Duration, maxOutput int64) *Attempt {
 	t.Helper()
-	return StartTask(t, e, executor.Task{
-		ExecutionID: NewID(), Attempt: 1, Spec: spec, MaxOutputBytes: maxOutput,
-	}, lease)
+	return StartTask(t, e, executor.Task{Spec: spec, MaxOutputBytes: maxOutput}, lease)
 }
 
 // NewID returns the id of an execution that no other test has.
 func NewID() string { return fmt.Sprintf("execution-%d-%d", os.Getpid(), attempts.Add(1)) }
 
-// StartTask is Start for an attempt that the caller describes.
+// StartTask is Start for a task of which the test has filled in what it needs: a task
+// without an id gets one of its own, and one without a number is the first attempt.
+// The reports go to the attempt's Reports unless the task has a Reporter.
 func StartTask(t testing.TB, e executor.Executor, task executor.Task, lease time.Duration) *Attempt {
 	t.Helper()
 	ctx, cancel := context.WithCancelCause(context.Background())
-	a := &Attempt{Recorder: new(Recorder), ID: task.ExecutionID, Lease: NewLease(lease), Cancel: cancel, done: make(chan struct{})}
+	task.ExecutionID = cmp.Or(task.ExecutionID, NewID())
+	task.Attempt = max(task.Attempt, 1)
+	a := &Attempt{
+		Recorder: new(Recorder), Reports: new(Reports), ID: task.ExecutionID,
+		Lease: NewLease(lease), Cancel: cancel, done: make(chan struct{}),
+	}
+	if task.Reporter == nil {
+		task.Reporter = a.Reports
+	}
 	go func() {
 		defer close(a.done)
 		a.result, a.err = e.Run(ctx, task, a.Lease, a.Recorder)
@@ -108,6 +120,7 @@ func Run(t *testing.T, s Subject) {
 		run  func(*testing.T, Subject)
 	}{
 		{"completes", completes},
+		{"passes reports and checkpoints on", reports},
 		{"fails by itself", fails},
 		{"survives a crash", crashes},
 		{"returns a large value", returnsValue},
@@ -140,6 +153,18 @@ func completes(t *testing.T, s Subject) {
 	assert.Equal(t, "three\n", a.Stderr())
 	assert.Equal(t, executor.StreamSummary{Bytes: 8, KeptBytes: 8}, result.Stdout)
 	assert.Equal(t, executor.StreamSummary{Bytes: 6, KeptBytes: 6}, result.Stderr)
+}
+
+func reports(t *testing.T, s Subject) {
+	t.Parallel()
+	checkpoint := []byte("row 2, \x00\xff")
+	a := StartTask(t, s.New(t), executor.Task{Spec: s.Report, Attempt: 2, Checkpoint: checkpoint, MaxOutputBytes: ample}, longLease)
+	result := a.Wait(t)
+	assert.Equal(t, executor.Completed, result.Outcome, result.Message)
+	assert.Equal(t, string(checkpoint), a.Stdout())
+	progress, checkpoints := a.All()
+	assert.Equal(t, []executor.Progress{{Done: 3, Total: 12, Message: "files"}}, progress)
+	assert.Equal(t, [][]byte{[]byte("row 3")}, checkpoints)
 }
 
 func fails(t *testing.T, s Subject) {

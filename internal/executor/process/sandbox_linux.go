@@ -60,7 +60,9 @@ func (s Sandbox) argv(program, dir string) []string {
 		argv = append(argv, m...)
 	}
 	if dir != "" {
-		argv = append(argv, "--bind", dir, dir, "--chdir", dir)
+		told, checkpoint := reportPath(dir), checkpointPath(dir)
+		argv = append(argv, "--bind", dir, dir, "--chdir", dir,
+			"--bind-try", told, told, "--ro-bind-try", checkpoint, checkpoint)
 	}
 	return append(argv, "--")
 }

@@ -79,6 +79,9 @@ func TestConformanceInTheSandbox(t *testing.T) {
 		Crash:         shell("kill -SEGV $$"),
 		CrashReason:   "exit_code",
 		Environment:   command("env"),
+		Report: shell(`cat "$MILLRACE_CHECKPOINT"
+			echo '{"done":3,"total":12,"message":"files"}' >"$MILLRACE_REPORT"
+			echo '{"checkpoint":"row 3"}' >"$MILLRACE_REPORT"`),
 		Missing:       command("no-such-program-anywhere"),
 		MissingReason: "start_failed",
 		Flood:         func(n int) json.RawMessage { return program("flood", strconv.Itoa(n)) },
