@@ -59,6 +59,7 @@ bench: ## Measure on real Kafka and PostgreSQL; prints figures and how they were
 	$(GO) run ./bench/transport
 	$(GO) run ./bench/relay
 	$(GO) run ./bench/consumers
+	$(GO) run ./bench/admission
 
 CHAOS_TIME    ?= 120s
 CHAOS_SEED    ?= 0
@@ -70,6 +71,16 @@ CHAOS_FLAGS   ?=
 chaos: build ## Kill and break everything for CHAOS_TIME, then prove that nothing was lost
 	$(GO) build -o $(BIN)/chaos ./e2e/chaos
 	$(BIN)/chaos -time $(CHAOS_TIME) -seed $(CHAOS_SEED) -brokers $(CHAOS_BROKERS) -cases $(CHAOS_CASES) $(CHAOS_FLAGS)
+
+CROWD_EXECUTIONS ?= 10000
+CROWD_USERS      ?= 50
+CROWD_SEED       ?= 0
+CROWD_FLAGS      ?=
+
+.PHONY: crowd
+crowd: build ## A crowd asks for CROWD_EXECUTIONS under limits while coordinators die: nothing may break
+	$(GO) build -o $(BIN)/crowd ./e2e/crowd
+	$(BIN)/crowd -executions $(CROWD_EXECUTIONS) -users $(CROWD_USERS) -seed $(CROWD_SEED) $(CROWD_FLAGS)
 
 .PHONY: lint
 lint: $(TOOLS)/golangci-lint-$(GOLANGCI) ## Run the linters

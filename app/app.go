@@ -80,6 +80,7 @@ func Migrate() Option { return func(o *options) { o.migrate = true } }
 // fails. It returns nil after a stop that was asked for.
 func Run(ctx context.Context, cfg configs.Config, opts ...Option) error {
 	o := newOptions(opts)
+	defer holdHeapFloor()()
 	servers, err := startServers(ctx, &cfg, o.log)
 	if err != nil {
 		return err

@@ -31,7 +31,9 @@ func newSubscriber(
 	if name != configs.DriverSarama {
 		return kafka.NewSubscriber(client, sc)
 	}
-	if sub.BatchSize > 1 {
+	if !sub.Transactional {
+		sc.BatchSize, sc.Gather = 1, 0 // a batch of one is one, too
+	} else if sub.BatchSize > 1 {
 		return nil, fmt.Errorf("the consumer takes batches (OnBatchTx, up to %d records), which kafka.driver: sarama cannot hand out: "+
 			"set kafka.driver to franz, or leave out what the consumer belongs to with --roles (sarama can be used with api, worker and relay), "+
 			"or if the consumer is yours, make it an OnTx", sub.BatchSize)

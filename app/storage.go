@@ -11,6 +11,7 @@ import (
 	"github.com/millrace/millrace/internal/execution"
 	"github.com/millrace/millrace/internal/execution/store"
 	"github.com/millrace/millrace/internal/lease"
+	"github.com/millrace/millrace/internal/outbox"
 	"github.com/millrace/millrace/internal/postgres"
 )
 
@@ -20,7 +21,7 @@ const leaseTTL = 10 * time.Second
 
 // storageModule is the database as every role sees it.
 var storageModule = fx.Module("storage",
-	fx.Provide(newSignals, newLeases, newStore),
+	fx.Provide(newSignals, newLeases, outbox.NewHandover, newStore, newResults),
 )
 
 func newSignals(l *loops, pool *pgxpool.Pool, log *slog.Logger) *postgres.Signals {
@@ -33,10 +34,12 @@ func newLeases(cfg configs.Config, pool *pgxpool.Pool, s *postgres.Signals, log 
 	return lease.NewManager(pool, cfg.Worker.ID, leaseTTL, log, lease.WithSignals(s))
 }
 
-func newStore(cfg configs.Config, pool *pgxpool.Pool, signals *postgres.Signals) *store.Store {
+func newStore(cfg configs.Config, pool *pgxpool.Pool, signals *postgres.Signals, relay *outbox.Handover) *store.Store {
 	policy := execution.DefaultPolicy()
 	policy.AgeingStep = cfg.Coordinator.AgeingStep
 	policy.StartLimit = cfg.Coordinator.StartLimit
 	policy.MaxDeliveries = cfg.Coordinator.MaxDeliveries
-	return store.New(pool, signals, policy)
+	st := store.New(pool, signals, policy)
+	st.HandOver(relay)
+	return st
 }

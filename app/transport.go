@@ -57,6 +57,7 @@ type routerParams struct {
 	Conns     *connections
 	Pool      *pgxpool.Pool
 	Signals   *postgres.Signals
+	Handover  *outbox.Handover
 	Letters   *deadletter.Publisher
 	Log       *slog.Logger
 	Registry  prometheus.Registerer
@@ -67,11 +68,13 @@ type routerParams struct {
 func newRouter(lc fx.Lifecycle, p routerParams) (*pipeline.Router, error) {
 	lanes, stop := p.Signals.Subscribe(parking.WakeName)
 	lc.Append(fx.StopHook(stop))
+	effects := inbox.New(p.Pool, func() { p.Signals.Wake(outbox.WakeName) })
+	effects.HandOver(p.Handover)
 	router, err := pipeline.NewRouter(pipeline.RouterConfig{
 		Subscribe: func(sub pipeline.Subscription) (message.Subscriber, error) {
 			return subscribe(p, sub)
 		},
-		Store:          inbox.New(p.Pool, func() { p.Signals.Wake(outbox.WakeName) }),
+		Store:          effects,
 		LaneWake:       lanes,
 		DeadLetters:    p.Letters,
 		Naming:         p.Config.TopicNaming(),

@@ -30,6 +30,7 @@ import (
 	"github.com/millrace/millrace/internal/outbox"
 	"github.com/millrace/millrace/internal/parking"
 	"github.com/millrace/millrace/internal/postgres"
+	"github.com/millrace/millrace/internal/results"
 	"github.com/millrace/millrace/internal/retention"
 	"github.com/millrace/millrace/pipeline"
 	"github.com/millrace/millrace/projections"
@@ -38,7 +39,7 @@ import (
 var (
 	relayModule       = fx.Module("relay", fx.Provide(newRelay))
 	maintenanceModule = fx.Module("maintenance",
-		fx.Provide(newSweeper, newCensus, deadletter.NewGauge, parking.NewGauge, newKeeper, newLetterKeeper, newAlerts),
+		fx.Provide(newSweeper, newCensus, deadletter.NewGauge, parking.NewGauge, newKeeper, newLetterKeeper, newResultsKeeper, newAlerts),
 		asConsumer(newRecorderConsumer), asConsumer(letterfiler.New))
 	coordinatorModule = fx.Module("coordinator", fx.Provide(newLimits, newDeclarer, newAdmitter), asConsumer(newCoordinatorConsumer))
 	workerModule      = fx.Module("worker", fx.Provide(newExecutors, newWorker), asConsumer((*worker.Worker).Consumer))
@@ -47,11 +48,11 @@ var (
 
 func newRelay(
 	cfg configs.Config, pool *pgxpool.Pool, leases *lease.Manager, records *deadletter.Publisher,
-	signals *postgres.Signals, log *slog.Logger, reg prometheus.Registerer,
+	signals *postgres.Signals, handover *outbox.Handover, log *slog.Logger, reg prometheus.Registerer,
 ) (*outbox.Relay, error) {
 	return outbox.NewRelay(outbox.Deps{
 		Pool: pool, Leases: leases, Publisher: records, IsRejected: kafka.IsRejected, Naming: cfg.TopicNaming(),
-		Signals: signals, Metrics: reg, Log: log,
+		Signals: signals, Handover: handover, Metrics: reg, Log: log,
 	}, outbox.Config{BatchSize: cfg.Relay.BatchSize, PollCeiling: cfg.Relay.PollCeiling})
 }
 
@@ -67,7 +68,7 @@ func newCensus(st *store.Store, log *slog.Logger, reg prometheus.Registerer) *co
 
 func runMaintenance(
 	l *loops, s *coordinator.Sweeper, census *coordinator.Census, g *deadletter.Gauge, w *alerts.Watcher, k *retention.Keeper,
-	letters *deadletter.Keeper, leases *lease.Manager, parked *parking.Gauge,
+	letters *deadletter.Keeper, leases *lease.Manager, parked *parking.Gauge, kept *results.Keeper,
 ) {
 	l.run("sweeper", s.Run)
 	l.run("census", census.Run)
@@ -77,6 +78,7 @@ func runMaintenance(
 	if w != nil {
 		l.run("alerts", w.Run)
 	}
+	l.run("results keeper", func(ctx context.Context) error { return kept.Run(ctx, leases) })
 	l.run("retention", func(ctx context.Context) error { return k.Run(ctx, leases) })
 }
 
@@ -153,16 +155,23 @@ func newExecutors(
 }
 
 func newWorker(
-	lc fx.Lifecycle, cfg configs.Config, st *store.Store, executors []executor.Executor, signals *postgres.Signals,
+	lc fx.Lifecycle, cfg configs.Config, st *store.Store, kept *results.Store, executors []executor.Executor, signals *postgres.Signals,
 	log *slog.Logger, reg prometheus.Registerer,
 ) (*worker.Worker, error) {
 	cancels, stop := signals.Subscribe(store.WakeCancel)
 	lc.Append(fx.StopHook(stop))
 	w := cfg.Worker
-	return worker.New(worker.Config{
-		ID: w.ID, Slots: w.Slots, Classes: w.ResourceClasses, Lease: w.Lease, Heartbeat: w.Heartbeat,
+	made, err := worker.New(worker.Config{
+		ID: w.ID, Slots: w.Slots, CPUMillis: int64(w.CPU), MemoryBytes: int64(w.Memory), GPUs: w.GPUs,
+		Classes: w.ResourceClasses, Lease: w.Lease, Heartbeat: w.Heartbeat,
 		MaxOutputBytes: int64(w.MaxOutputBytes), ShutdownGrace: w.ShutdownGrace,
+		MaxResultInline: int64(w.MaxResultInline), MaxResult: int64(w.MaxResult),
 	}, st, executors, cancels, log, reg)
+	if err != nil {
+		return nil, err
+	}
+	made.KeepResults(kept)
+	return made, nil
 }
 
 func runWorker(l *loops, w *worker.Worker) { l.run("worker", w.Run) }

@@ -21,7 +21,7 @@ type Consumer struct {
 	Name string
 	// Topic is what the consumer reads.
 	Topic topics.Topic
-	// Handle is made by On, OnTx, OnBatchTx or Mux.
+	// Handle is made by On, OnBatch, OnTx, OnBatchTx or Mux.
 	Handle Handler
 
 	// Replay opts in to history that a replay session re-emits. Defaults to false:
@@ -37,13 +37,14 @@ type Consumer struct {
 	// does. Such a consumer keeps no inbox, which saves a row per event. Only for
 	// OnTx and OnBatchTx. Defaults to false.
 	GuardedByState bool
-	// BatchSize is the largest number of records in one call of an OnBatchTx
-	// handler. Defaults to 256. Not allowed for On and OnTx.
+	// BatchSize is the largest number of records in one call of an OnBatch or
+	// OnBatchTx handler. Batches begin small, grow while they are quick, and shrink when
+	// they take seconds or fail. Defaults to 256. Not allowed for On and OnTx.
 	BatchSize int
 	// Gather is how long after records came the next ones may wait for more: what
 	// gathers shares a transaction and a fetch. The first record after a quiet time
-	// is handed over at once, and so is a backlog. For OnBatchTx handlers that
-	// nobody waits for. Defaults to 0; at most MaxGather.
+	// is handed over at once, and so is a backlog. For OnBatch and OnBatchTx handlers
+	// that nobody waits for. Defaults to 0; at most MaxGather.
 	Gather time.Duration
 	// Timeout limits one attempt. Defaults to 30 s; negative means no limit.
 	Timeout time.Duration
@@ -135,7 +136,7 @@ var validName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,99}$`)
 
 // WithDefaults returns the consumer with its zero fields replaced.
 func (c Consumer) WithDefaults() Consumer {
-	if c.Handle.kind == batchTx {
+	if c.Handle.kind.inBatches() {
 		c.BatchSize = cmp.Or(c.BatchSize, BatchSizeDefault)
 	} else {
 		c.BatchSize = cmp.Or(c.BatchSize, 1)
@@ -166,19 +167,19 @@ func (c Consumer) Validate() error {
 	if err := c.Handle.problem(); err != nil {
 		errs = append(errs, err)
 	}
-	if c.Handle.kind != batchTx && c.BatchSize != 1 {
-		fail("batch size %d: only OnBatchTx takes batches", c.BatchSize)
+	if !c.Handle.kind.inBatches() && c.BatchSize != 1 {
+		fail("batch size %d: only OnBatch and OnBatchTx take batches", c.BatchSize)
 	}
 	if c.BatchSize < 1 || c.BatchSize > maxBatchSize {
 		fail("batch size %d: want 1 to %d", c.BatchSize, maxBatchSize)
 	}
-	if c.Gather != 0 && c.Handle.kind != batchTx {
-		fail("gather %s: only OnBatchTx takes batches", c.Gather)
+	if c.Gather != 0 && !c.Handle.kind.inBatches() {
+		fail("gather %s: only OnBatch and OnBatchTx take batches", c.Gather)
 	}
 	if c.Gather < 0 || c.Gather > MaxGather {
 		fail("gather %s: want 0 to %s", c.Gather, MaxGather)
 	}
-	if c.GuardedByState && c.Handle.kind == each {
+	if c.GuardedByState && !c.Handle.kind.transactional() {
 		fail("guarded by state: only OnTx and OnBatchTx keep an inbox")
 	}
 	if c.From > Latest {
@@ -213,7 +214,7 @@ func (c Consumer) orderProblems() []error {
 	case d.Ordered == AsTheyCome && (d.MaxParked != 0 || d.MaxParkedTotal != 0):
 		fail("delivery max parked %d and %d: only PerKey parks", d.MaxParked, d.MaxParkedTotal)
 	case d.Ordered == AsTheyCome:
-	case c.Handle.kind == each:
+	case !c.Handle.kind.transactional():
 		fail("delivery ordered per key: only OnTx and OnBatchTx can park events")
 	case d.MaxParked < 1 || d.MaxParkedTotal < d.MaxParked:
 		fail("delivery max parked %d and %d: want at least 1 per key, and per partition no less than per key", d.MaxParked, d.MaxParkedTotal)

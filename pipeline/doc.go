@@ -27,6 +27,7 @@
 //   - On is for effects that may happen twice: a call with an idempotency key, a
 //     log line. The record is acked after the handler returns nil, so a crash in
 //     between repeats it.
+//   - OnBatch is On for many records at once.
 //   - OnTx is for effects in PostgreSQL. The handler's statements, the events that
 //     it publishes, the note that this event was processed, and the position in
 //     the topic are one transaction: the effect happens exactly once.

@@ -10,7 +10,7 @@ import (
 	"github.com/millrace/millrace/topics"
 )
 
-// Handler is what a consumer does with its records. Make one with On, OnTx,
+// Handler is what a consumer does with its records. Make one with On, OnBatch, OnTx,
 // OnBatchTx or Mux. A mistake in making it, such as a type that is no event, is
 // reported by Consumer.Validate.
 type Handler struct {
@@ -26,6 +26,7 @@ const (
 	each
 	eachTx
 	batchTx
+	batch
 )
 
 func (k kind) String() string {
@@ -36,6 +37,8 @@ func (k kind) String() string {
 		return "OnTx"
 	case batchTx:
 		return "OnBatchTx"
+	case batch:
+		return "OnBatch"
 	default:
 		return "none"
 	}
@@ -43,6 +46,9 @@ func (k kind) String() string {
 
 // transactional reports whether the position in PostgreSQL is the truth.
 func (k kind) transactional() bool { return k == eachTx || k == batchTx }
+
+// inBatches reports whether a handler takes several records in one call.
+func (k kind) inBatches() bool { return k == batchTx || k == batch }
 
 // route is the way of one parameter type through a handler.
 type route struct {
@@ -78,11 +84,26 @@ func OnTx[E any](fn func(ctx context.Context, tx Tx, e E) error) Handler {
 // fewer of them, each time in a new transaction, until the bad record is alone.
 func OnBatchTx[E any](fn func(ctx context.Context, tx Tx, batch []E) error) Handler {
 	return newHandler[E](batchTx, fn == nil, func(ctx context.Context, tx Tx, values []any) error {
-		batch := make([]E, len(values))
-		for i, v := range values {
-			batch[i] = v.(E)
-		}
-		return fn(ctx, tx, batch)
+		return fn(ctx, tx, sliceOf[E](values))
+	})
+}
+
+func sliceOf[E any](values []any) []E {
+	events := make([]E, len(values))
+	for i, v := range values {
+		events[i] = v.(E)
+	}
+	return events
+}
+
+// OnBatch makes a handler like On for up to Consumer.BatchSize records of one
+// partition in one call. The slice is in offset order and never empty; with Mux, a
+// batch is cut where the type changes. The records are acked after fn returns nil.
+// When it fails, all of them may be handed to it again, with fewer in each call, so
+// that one which is to blame ends up alone.
+func OnBatch[E any](fn func(ctx context.Context, batch []E) error) Handler {
+	return newHandler[E](batch, fn == nil, func(ctx context.Context, _ Tx, values []any) error {
+		return fn(ctx, sliceOf[E](values))
 	})
 }
 
@@ -132,7 +153,7 @@ func (h Handler) problem() error {
 		return h.err
 	}
 	if h.kind == none {
-		return errors.New("handle is empty: want On, OnTx, OnBatchTx or Mux")
+		return errors.New("handle is empty: want On, OnBatch, OnTx, OnBatchTx or Mux")
 	}
 	return nil
 }

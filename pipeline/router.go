@@ -28,6 +28,8 @@ type Subscription struct {
 	Topic string
 	// BatchSize is the largest number of records in one delivery.
 	BatchSize int
+	// Transactional says that the position in PostgreSQL is the truth.
+	Transactional bool
 	// Gather is how long the subscriber may let records gather after it has got
 	// some; see Consumer.Gather. A subscriber that cannot may ignore it.
 	Gather time.Duration
@@ -154,7 +156,8 @@ func (r *Router) Add(c Consumer) error {
 	topic := r.cfg.Naming.Physical(c.Topic)
 	sub, err := r.cfg.Subscribe(Subscription{
 		Consumer: c.Name, Group: p.cfg.Group, Topic: topic, BatchSize: c.BatchSize, Gather: c.Gather, From: c.From,
-		Assigned: p.Assigned, Released: p.Released,
+		Transactional: c.Handle.kind.transactional(),
+		Assigned:      p.Assigned, Released: p.Released,
 	})
 	if err != nil {
 		return fmt.Errorf("add consumer %q: subscribe: %w", c.Name, err)

@@ -11,24 +11,46 @@ import (
 	"github.com/millrace/millrace/topics"
 )
 
-// settleEach runs an On handler: effect first, ack after. Letters are published
-// and must be durable before the ack.
+// settleEach runs an On or OnBatch handler: effect first, ack after. Letters are
+// published and must be durable before the ack.
 func (p *Processor) settleEach(ctx context.Context, f *middleware.Flight, steps []step) error {
-	for _, s := range steps {
-		hctx := withMetadata(ctx, p.consumer.Name, f, []*middleware.Item{s.item})
-		if len(f.Items) > 1 {
-			env, _ := s.item.Envelope()
-			hctx = CausedBy(hctx, EventMetadata{Envelope: env})
-		}
-		if err := s.route.call(hctx, nil, []any{s.value}); err != nil {
+	for len(steps) > 0 {
+		run := p.run(steps)
+		if err := p.call(ctx, f, nil, run); err != nil {
 			return err
 		}
-		s.item.Outcome = middleware.Done
-		if letter := s.item.RedriveOf(); letter != "" {
-			p.resolve(ctx, letter)
+		for _, s := range run {
+			s.item.Outcome = middleware.Done
+			if letter := s.item.RedriveOf(); letter != "" {
+				p.resolve(ctx, letter)
+			}
 		}
+		steps = steps[len(run):]
 	}
 	return p.publishLetters(ctx, f)
+}
+
+// run returns the first steps that go into one call of the handler.
+func (p *Processor) run(steps []step) []step {
+	n := 1
+	for n < len(steps) && steps[n].route == steps[0].route && p.consumer.Handle.kind.inBatches() {
+		n++
+	}
+	return steps[:n]
+}
+
+// call calls the handler of a run of steps.
+func (p *Processor) call(ctx context.Context, f *middleware.Flight, tx Tx, run []step) error {
+	values, items := make([]any, len(run)), make([]*middleware.Item, len(run))
+	for i, s := range run {
+		values[i], items[i] = s.value, s.item
+	}
+	hctx := withMetadata(ctx, p.consumer.Name, f, items)
+	if len(run) == 1 && len(f.Items) > 1 {
+		env, _ := items[0].Envelope()
+		hctx = CausedBy(hctx, EventMetadata{Envelope: env})
+	}
+	return run[0].route.call(hctx, tx, values)
 }
 
 // resolveTimeout bounds what is done for a letter's sake while records wait.

@@ -162,23 +162,11 @@ func (p *Processor) identity(item *middleware.Item) *Identity {
 func (p *Processor) effect(ctx context.Context, f *middleware.Flight, raw StoreTx, todo []step) ([]func(), error) {
 	tx := &handlerTx{StoreTx: raw}
 	for len(todo) > 0 {
-		n := 1
-		for n < len(todo) && todo[n].route == todo[0].route && p.consumer.Handle.kind == batchTx {
-			n++
-		}
-		values, items := make([]any, n), make([]*middleware.Item, n)
-		for i, s := range todo[:n] {
-			values[i], items[i] = s.value, s.item
-		}
-		hctx := withMetadata(ctx, p.consumer.Name, f, items)
-		if n == 1 && len(f.Items) > 1 {
-			env, _ := items[0].Envelope()
-			hctx = CausedBy(hctx, EventMetadata{Envelope: env})
-		}
-		if err := todo[0].route.call(hctx, tx, values); err != nil {
+		run := p.run(todo)
+		if err := p.call(ctx, f, tx, run); err != nil {
 			return nil, err
 		}
-		todo = todo[n:]
+		todo = todo[len(run):]
 	}
 	if len(tx.outbox) == 0 {
 		return tx.committed, nil

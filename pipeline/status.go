@@ -16,7 +16,7 @@ type ConsumerStatus struct {
 	Name  string `json:"name"`
 	Group string `json:"group"`
 	Topic string `json:"topic"`
-	// Kind is "On", "OnTx" or "OnBatchTx".
+	// Kind is "On", "OnBatch", "OnTx" or "OnBatchTx".
 	Kind string `json:"kind"`
 	// Records counts the records since the start, by outcome.
 	Records map[string]uint64 `json:"records,omitempty"`

@@ -36,16 +36,24 @@
 //
 // # Costs
 //
-// Each part ends with what it took: commits and log of PostgreSQL, and the
-// processor time of Millrace, PostgreSQL and Kafka. That of Millrace includes the
-// generator and the observer; -cpuprofile tells them apart. Idle backends of
-// PostgreSQL report what they did with some delay, so commits are a little low.
+// Each part ends with what it took per execution: commits and log of PostgreSQL,
+// rows written by table, calls of the publisher and deliveries to consumers, and the
+// processor time of Millrace, PostgreSQL and Kafka. On a machine that is busy with
+// other things these say more than a rate does. With
+//
+//	-pg-set shared_preload_libraries=pg_stat_statements -statements 20
+//
+// the statements that took PostgreSQL's time are among them. The time of Millrace
+// includes the generator and the observer; -cpuprofile tells them apart. Idle
+// backends of PostgreSQL report what they did with some delay, so commits are a
+// little low.
 package main
 
 import (
 	"context"
 	"errors"
 	"flag"
+	"fmt"
 	"time"
 
 	"github.com/millrace/millrace/bench/internal/frame"
@@ -57,10 +65,12 @@ type options struct {
 	duration    time.Duration
 	warmUp      time.Duration
 	burst       int
+	warmBurst   int
 	batch       int
 	concurrency int
 	inProcess   bool
 	slots       int
+	statements  int
 	selfTest    bool
 	freeze      time.Duration
 	patience    time.Duration
@@ -71,10 +81,12 @@ func (o *options) flags(fs *flag.FlagSet) {
 	fs.DurationVar(&o.duration, "duration", 30*time.Second, "latency: for how long")
 	fs.DurationVar(&o.warmUp, "warm-up", 15*time.Second, "latency: for how long before that, not counted; a Java broker that was just started compiles for a while")
 	fs.IntVar(&o.burst, "burst", 5000, "throughput: the number of submissions; 0 leaves this part out")
+	fs.IntVar(&o.warmBurst, "warm-burst", 2000, "throughput: the number of submissions before that, not counted")
 	fs.IntVar(&o.batch, "batch", 50, "throughput: submissions per request")
 	fs.IntVar(&o.concurrency, "concurrency", 4, "throughput: requests at once")
 	fs.BoolVar(&o.inProcess, "in-process", false, "submit by calling the store instead of the REST API")
 	fs.IntVar(&o.slots, "slots", 0, "slots of the worker; 0 is the default setting")
+	fs.IntVar(&o.statements, "statements", 0, "list so many statements that PostgreSQL spent most time on; needs -pg-set shared_preload_libraries=pg_stat_statements")
 	fs.BoolVar(&o.selfTest, "self-test", false, "freeze PostgreSQL in the middle of the latency part and check that it shows; fails if not")
 	fs.DurationVar(&o.freeze, "freeze", 2*time.Second, "self-test: for how long")
 	fs.DurationVar(&o.patience, "patience", time.Minute, "how long to wait for what is still under way")
@@ -86,8 +98,8 @@ func (o *options) check() error {
 		return errors.New("-self-test needs a -rate")
 	case o.batch < 1 || o.concurrency < 1:
 		return errors.New("-batch and -concurrency must be at least 1")
-	case o.rate < 0 || o.burst < 0:
-		return errors.New("-rate and -burst must not be negative")
+	case o.rate < 0 || o.burst < 0 || o.warmBurst < 0:
+		return errors.New("-rate, -burst and -warm-burst must not be negative")
 	}
 	if o.selfTest {
 		o.burst = 0
@@ -120,6 +132,13 @@ func run(ctx context.Context, o options, r *frame.Run) (err error) {
 		}
 	}
 	if o.burst > 0 {
+		if o.warmBurst > 0 {
+			warm := o
+			warm.burst = o.warmBurst
+			if _, err := measureThroughput(ctx, p, warm); err != nil {
+				return fmt.Errorf("warm-up: %w", err)
+			}
+		}
 		t, err := measureThroughput(ctx, p, o)
 		if err != nil {
 			return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -31,6 +32,9 @@ type observer struct {
 	// changed is closed and replaced whenever an execution has ended.
 	changed chan struct{}
 	lastEnd time.Time
+	// pause is how long to wait between two reads, which makes the observer cheap for
+	// the broker and late by as much.
+	pause atomic.Int64
 	// unwell counts executions that did not complete.
 	unwell int
 }
@@ -43,6 +47,9 @@ func newObserver() *observer {
 func (o *observer) consume(ctx context.Context, client *kgo.Client) {
 	for {
 		fetches := client.PollFetches(ctx)
+		if pause := time.Duration(o.pause.Load()); pause > 0 {
+			time.Sleep(pause)
+		}
 		if ctx.Err() != nil || fetches.IsClientClosed() {
 			return
 		}

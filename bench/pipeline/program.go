@@ -37,6 +37,9 @@ type program struct {
 	log     *slog.Logger
 	// pool is ours, not Millrace's.
 	pool *pgxpool.Pool
+	// adminURL is where metrics are, statements how many statements to list.
+	adminURL   string
+	statements int
 
 	cancel context.CancelFunc
 	ended  chan error
@@ -105,6 +108,12 @@ func (p *program) connect(ctx context.Context, cfg configs.Config, o options, r 
 		return err
 	}
 	p.closes = append(p.closes, p.pool.Close)
+	p.adminURL, p.statements = r.AdminURL, o.statements
+	if p.statements > 0 {
+		if _, err := p.pool.Exec(ctx, `CREATE EXTENSION pg_stat_statements`); err != nil {
+			return fmt.Errorf("count statements: %w", err)
+		}
+	}
 	if o.inProcess {
 		p.submit = p.submitToStore(ctx)
 	} else {

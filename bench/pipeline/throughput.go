@@ -11,6 +11,9 @@ import (
 	"github.com/millrace/millrace/bench/internal/measure"
 )
 
+// observerPause keeps the observer from taking part in what is measured.
+const observerPause = 25 * time.Millisecond
+
 // throughput is what the throughput part found. Rates are per second, from the
 // first request on.
 type throughput struct {
@@ -34,6 +37,9 @@ func measureThroughput(ctx context.Context, p *program, o options) (*throughput,
 	if err != nil {
 		return nil, err
 	}
+	p.watch.pause.Store(int64(observerPause))
+	defer p.watch.pause.Store(0)
+	p.resetStatements(ctx)
 	before := p.spent(ctx)
 	begin := time.Now()
 	calls, err := burst(ctx, p, o)
@@ -55,6 +61,7 @@ func measureThroughput(ctx context.Context, p *program, o options) (*throughput,
 	t.SubmitRate, t.EndRate, t.ViewRate = perSecond(submitted), perSecond(last.Sub(begin)), perSecond(time.Since(begin))
 	t.Unwell, t.Calls = unwell-unwellBefore, measure.Summarize(calls)
 	t.Costs = p.spent(ctx).since(before, o.burst)
+	t.Costs.Counts.Statements = p.dearest(ctx)
 	return t, nil
 }
 

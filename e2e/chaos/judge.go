@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"github.com/millrace/millrace/e2e/chaos/internal/check"
 	"github.com/millrace/millrace/e2e/chaos/internal/workload"
 	"github.com/millrace/millrace/internal/client"
+	"github.com/millrace/millrace/internal/history"
 	"github.com/millrace/millrace/internal/testenv/program"
 	"github.com/millrace/millrace/topics"
 )
@@ -115,6 +117,9 @@ func (s *session) judge(ctx context.Context) error {
 	s.judgeLog(e, phantoms)
 	s.judgeLetters(e, phantoms)
 	s.judgeExecutions(ctx)
+	if err := s.judgeDecisions(ctx); err != nil {
+		return err
+	}
 	s.assertions(ctx)
 	s.verify(ctx)
 	s.totals = totals{
@@ -247,6 +252,27 @@ func (s *session) judgeExecutions(ctx context.Context) {
 	if len(there) > len(ids) && !s.torture.Phantoms.Load() {
 		s.find(check.Doubled, "executions", "there are %d, and %d were asked for", len(there), len(ids))
 	}
+}
+
+// judgeDecisions holds what coordinators and workers decided against what is promised
+// of it, by the events. After a restore the log tells of two histories.
+func (s *session) judgeDecisions(ctx context.Context) error {
+	if s.torture.Phantoms.Load() {
+		return nil
+	}
+	h, err := history.Read(ctx, s.world.DB, history.Log)
+	if err != nil {
+		return err
+	}
+	kinds := map[string]check.Kind{"once": check.Doubled, "sequence": check.Reordered, "key": check.Reordered, "forgotten": check.Lost}
+	for _, v := range history.Judge(h, history.Rules{
+		Capacity: map[string]history.Resources{topics.DefaultResourceClass: {Slots: s.world.Slots()}}, Settled: true,
+	}) {
+		s.find(cmp.Or(kinds[v.Check], check.Other), "decisions", "%s", v)
+	}
+	s.world.Note("%s: judged the lives of %d executions; at most %d slots of %d were in use at once",
+		s.name, len(h.Lives), history.Peaks(h)[topics.DefaultResourceClass].Slots, s.world.Slots())
+	return nil
 }
 
 // farewell stops everything in order and looks for what is left.

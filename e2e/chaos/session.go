@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/e2e/chaos/internal/check"
+	"github.com/millrace/millrace/e2e/chaos/internal/clock"
 	"github.com/millrace/millrace/e2e/chaos/internal/nemesis"
 	"github.com/millrace/millrace/e2e/chaos/internal/workload"
 	"github.com/millrace/millrace/e2e/chaos/internal/world"
@@ -97,11 +98,16 @@ func (s *session) create(ctx context.Context) error {
 	if s.plant != "" {
 		o.Environ = []string{"CHAOS_PLANT=" + s.plant}
 	}
-	for _, c := range s.cases {
-		o.SmallDisk = max(o.SmallDisk, c.SmallDisk)
-	}
 	if err := os.MkdirAll(o.Dir, 0o755); err != nil {
 		return err
+	}
+	for _, c := range s.cases {
+		o.SmallDisk = max(o.SmallDisk, c.SmallDisk)
+		if c.WrongClock && o.WrongClock == "" {
+			if o.WrongClock, err = clock.Build(ctx, o.Dir); err != nil {
+				return err
+			}
+		}
 	}
 	if s.world, err = world.New(ctx, o); err != nil {
 		return err

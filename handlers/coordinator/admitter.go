@@ -139,7 +139,9 @@ func (a *Admitter) runClass(ctx context.Context, class string) {
 func (a *Admitter) admitWhileHeld(ctx context.Context, class string, held *lease.Held) {
 	wakes, stop := a.wakes.Subscribe(store.WakeAdmission)
 	defer stop()
-	fence := func(ctx context.Context, tx pgx.Tx) error { return held.Check(ctx, tx) }
+	// A round builds on what the one before it has taken, also where the answer to its
+	// commit got lost.
+	fence := func(ctx context.Context, tx pgx.Tx) error { return held.CheckAlone(ctx, tx) }
 	memory := &store.Memory{}
 	var pace pace
 	for ctx.Err() == nil {

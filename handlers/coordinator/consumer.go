@@ -3,6 +3,7 @@ package coordinator
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -14,6 +15,11 @@ import (
 // ConsumerName is the name of the coordinator's consumer and so its group:
 // renaming it reads execution_events again from the start.
 const ConsumerName = "coordinator"
+
+// gather is short beside what an execution waits for anyway. Four of five events are
+// none of the coordinator's business, and each fetch of a few of them costs the broker
+// as much as one of many.
+const gather = 5 * time.Millisecond
 
 // Queue is what the consumer needs of the executions; *store.Store implements it.
 type Queue interface {
@@ -51,5 +57,6 @@ func NewConsumer(queue Queue, limits Limits) pipeline.Consumer {
 		Topic:          topics.ExecutionEvents,
 		Handle:         pipeline.OnBatchTx(handle),
 		GuardedByState: true,
+		Gather:         gather,
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/millrace/millrace/handlers/coordinator"
 	"github.com/millrace/millrace/internal/execution"
 	"github.com/millrace/millrace/internal/execution/store"
+	"github.com/millrace/millrace/internal/holds"
 	"github.com/millrace/millrace/internal/lease"
 	"github.com/millrace/millrace/internal/postgres"
 	"github.com/millrace/millrace/internal/secret"
@@ -188,6 +189,32 @@ func TestAdmitterFollowsWakeUps(t *testing.T) {
 	_, err := b.store.Cancel(t.Context(), first.ExecutionID, "ann", "")
 	require.NoError(t, err)
 	b.await(second.ExecutionID, execution.Scheduled)
+}
+
+// Holding and resuming reach an admitter at once, whichever process it is in.
+func TestHoldsOutliveAdmitters(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	kept := holds.New(b.pool, func() { b.signals.Wake(store.WakeAdmission) }, quiet())
+	ada := holds.Target{Scope: holds.User, Tenant: execution.DefaultTenant, User: "ada"}
+	by := func(user string) func(*topics.Request) { return func(r *topics.Request) { r.User = user } }
+	b.announce(10)
+	_, _, err := kept.Place(t.Context(), ada, "ann", "")
+	require.NoError(t, err)
+	held := b.submit(by("ada"))
+	b.feed(coordinator.Limits{}, held)
+	for _, admitter := range []string{"first", "second"} {
+		stop := b.admitter(admitter, coordinator.Limits{})
+		other := b.submit(by("bob"))
+		b.feed(coordinator.Limits{}, other)
+		b.await(other.ExecutionID, execution.Scheduled)
+		assert.Equal(t, execution.Queued, b.state(held.ExecutionID), admitter)
+		stop()
+	}
+	b.admitter("third", coordinator.Limits{})
+	_, _, err = kept.Lift(t.Context(), ada, "ann", "")
+	require.NoError(t, err)
+	b.await(held.ExecutionID, execution.Scheduled)
 }
 
 func TestStandbyTakesOver(t *testing.T) {

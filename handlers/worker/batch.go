@@ -1,6 +1,13 @@
 package worker
 
-import "context"
+import (
+	"context"
+	"time"
+)
+
+// lingerFor is how long a batcher waits for more calls at the most, and how recent
+// its last run must be for it to wait at all.
+const lingerFor = 2 * time.Millisecond
 
 // batcher turns calls that arrive while another is under way into one: it hands
 // everything that has gathered to run at once. A lone call is never delayed, and
@@ -9,6 +16,13 @@ type batcher[In, Out any] struct {
 	calls chan call[In, Out]
 	max   int
 	run   func(ctx context.Context, in []In) ([]Out, error)
+	// enough reports whether it is no use to wait for more than n calls; nil: never
+	// wait. ran is when the last run ended.
+	enough func(n int) bool
+	ran    time.Time
+	// now and after are the clock.
+	now   func() time.Time
+	after func(time.Duration) <-chan time.Time
 }
 
 type call[In, Out any] struct {
@@ -24,7 +38,15 @@ type reply[Out any] struct {
 // newBatcher makes a batcher. run returns one answer for each input, in order,
 // or an error for all of them.
 func newBatcher[In, Out any](limit int, run func(context.Context, []In) ([]Out, error)) *batcher[In, Out] {
-	return &batcher[In, Out]{calls: make(chan call[In, Out], limit), max: limit, run: run}
+	return &batcher[In, Out]{calls: make(chan call[In, Out], limit), max: limit, run: run, now: time.Now, after: time.After}
+}
+
+// linger has the batcher wait a little for further calls when it has just run and
+// those at hand are not enough. Without that, calls which once came apart stay apart:
+// each run frees just those who make up the next one.
+func (b *batcher[In, Out]) linger(enough func(n int) bool) *batcher[In, Out] {
+	b.enough = enough
+	return b
 }
 
 // do waits for the answer to one input.
@@ -56,14 +78,28 @@ func (b *batcher[In, Out]) loop(ctx context.Context) {
 	}
 }
 
-// gather adds what is waiting already to the first call.
+// gather adds what is waiting already to the first call, and under load what comes
+// soon.
 func (b *batcher[In, Out]) gather(first call[In, Out]) []call[In, Out] {
 	batch := []call[In, Out]{first}
+	var over <-chan time.Time
 	for len(batch) < b.max {
 		select {
 		case c := <-b.calls:
 			batch = append(batch, c)
+			continue
 		default:
+		}
+		if b.enough == nil || over == nil && b.now().Sub(b.ran) > lingerFor || b.enough(len(batch)) {
+			return batch
+		}
+		if over == nil {
+			over = b.after(lingerFor)
+		}
+		select {
+		case c := <-b.calls:
+			batch = append(batch, c)
+		case <-over:
 			return batch
 		}
 	}
@@ -76,6 +112,7 @@ func (b *batcher[In, Out]) serve(ctx context.Context, batch []call[In, Out]) {
 		in[i] = c.in
 	}
 	out, err := b.run(ctx, in)
+	b.ran = b.now()
 	for i, c := range batch {
 		r := reply[Out]{err: err}
 		if err == nil {

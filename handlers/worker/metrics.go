@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/millrace/millrace/internal/executor"
+	"github.com/millrace/millrace/internal/stages"
 )
 
 type metrics struct {
@@ -13,6 +14,7 @@ type metrics struct {
 	attempts        *prometheus.CounterVec
 	seconds         *prometheus.HistogramVec
 	heartbeatFaults prometheus.Counter
+	stages          *stages.Stages
 }
 
 func newMetrics(reg prometheus.Registerer, slots int) *metrics {
@@ -31,6 +33,7 @@ func newMetrics(reg prometheus.Registerer, slots int) *metrics {
 			Name: "millrace_worker_heartbeat_faults_total", Help: "Heartbeats that did not renew the leases.",
 		}),
 	}
+	m.stages = stages.New(reg)
 	total := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "millrace_worker_slots", Help: "Slots of this worker.",
 	})
@@ -38,6 +41,9 @@ func newMetrics(reg prometheus.Registerer, slots int) *metrics {
 	reg.MustRegister(m.busy, m.attempts, m.seconds, m.heartbeatFaults, total)
 	return m
 }
+
+// called notes that the work of an attempt is about to run, whose claim was sent then.
+func (m *metrics) called(sent time.Time) { m.stages.Observe(stages.Started, time.Since(sent)) }
 
 func (m *metrics) ended(name string, outcome executor.Outcome, d time.Duration) {
 	m.attempts.WithLabelValues(name, string(outcome)).Inc()

@@ -25,7 +25,8 @@ const ConsumerName = "worker"
 // Store is what a worker needs of the executions; *store.Store implements it.
 type Store interface {
 	Claim(ctx context.Context, c store.Claim) ([]*execution.Execution, error)
-	Heartbeat(ctx context.Context, worker string, refs []store.Ref, lease time.Duration) ([]store.Beat, error)
+	Heartbeat(ctx context.Context, worker string, refs []store.Ref, lease time.Duration, reports ...store.Report) ([]store.Beat, error)
+	Checkpoint(ctx context.Context, id string) ([]byte, error)
 	AppendOutput(ctx context.Context, worker string, ref store.Ref, chunks []store.OutputChunk, lease time.Duration) (store.Beat, error)
 	Finish(ctx context.Context, finishes []store.Finish) ([]error, error)
 	Announce(ctx context.Context, w store.Worker, ttl time.Duration) error
@@ -39,6 +40,7 @@ type Worker struct {
 	store     Store
 	executors map[string]executor.Executor
 	cancels   <-chan struct{}
+	results   Results
 	log       *slog.Logger
 	metrics   *metrics
 
@@ -52,10 +54,12 @@ type Worker struct {
 
 	mu       sync.Mutex
 	stopping bool
-	free     int
+	free     room
 	// missed is set when a record found no free slot.
 	missed   bool
 	attempts map[store.Ref]*attempt
+	// found: the last look for waiting work found some. For the loop that looks.
+	found bool
 	// running counts claims under way and attempts.
 	running sync.WaitGroup
 }
@@ -74,7 +78,7 @@ func New(
 	w := &Worker{
 		cfg: cfg, store: st, executors: make(map[string]executor.Executor, len(executors)), cancels: cancels,
 		log: log.With("worker", cfg.ID), metrics: newMetrics(reg, cfg.Slots),
-		freed: make(chan struct{}, 1), free: cfg.Slots, attempts: make(map[store.Ref]*attempt),
+		freed: make(chan struct{}, 1), free: cfg.total(), attempts: make(map[store.Ref]*attempt),
 	}
 	for _, x := range executors {
 		if _, twice := w.executors[x.Name()]; twice {
@@ -83,8 +87,8 @@ func New(
 		w.executors[x.Name()] = x
 	}
 	w.final, w.giveUp = context.WithCancel(context.Background())
-	w.claims = newBatcher(64, w.claimRefs)
-	w.finishes = newBatcher(256, st.Finish)
+	w.claims = newBatcher(256, w.claimRefs).linger(w.isFull)
+	w.finishes = newBatcher(256, st.Finish).linger(w.isLast)
 	return w, nil
 }
 
@@ -93,7 +97,7 @@ func (w *Worker) Consumer() pipeline.Consumer {
 	return pipeline.Consumer{
 		Name:   ConsumerName,
 		Topic:  topics.ExecutionTasks,
-		Handle: pipeline.On(w.take),
+		Handle: pipeline.OnBatch(w.takeAll),
 	}
 }
 
@@ -103,8 +107,8 @@ func (w *Worker) take(ctx context.Context, task topics.ExecutionTask) error {
 	if !w.serves(task.Request) {
 		return nil
 	}
-	slots := max(task.Request.Requirements.Slots, 1)
-	if !w.reserve(slots) {
+	need := needs(task.Request)
+	if !w.reserve(need) {
 		return nil
 	}
 	defer w.running.Done()
@@ -113,7 +117,7 @@ func (w *Worker) take(ctx context.Context, task topics.ExecutionTask) error {
 	// the execution has to be run.
 	e, err := w.claims.do(context.WithoutCancel(ctx), store.Ref{ID: task.ExecutionID, Attempt: task.Attempt})
 	if err != nil || e == nil {
-		w.release(slots)
+		w.release(need)
 		return err
 	}
 	w.start(e, sent)
@@ -127,25 +131,25 @@ func (w *Worker) serves(r topics.Request) bool {
 
 func (w *Worker) executorNames() []string { return slices.Sorted(maps.Keys(w.executors)) }
 
-// reserve takes slots if they are free and the worker is not stopping. Then a
-// claim is under way, until running.Done.
-func (w *Worker) reserve(slots int) bool {
+// reserve takes room if it is free and the worker is not stopping. Then a claim is
+// under way, until running.Done.
+func (w *Worker) reserve(need room) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.stopping || w.free < slots {
+	if w.stopping || !w.free.fits(need) {
 		w.missed = true
 		return false
 	}
 	w.running.Add(1)
-	w.free -= slots
-	w.metrics.busy.Set(float64(w.cfg.Slots - w.free))
+	w.free = w.free.less(need)
+	w.metrics.busy.Set(float64(w.cfg.Slots - w.free.slots))
 	return true
 }
 
-func (w *Worker) release(slots int) {
+func (w *Worker) release(need room) {
 	w.mu.Lock()
-	w.free += slots
-	w.metrics.busy.Set(float64(w.cfg.Slots - w.free))
+	w.free = w.free.plus(need)
+	w.metrics.busy.Set(float64(w.cfg.Slots - w.free.slots))
 	w.mu.Unlock()
 	w.lookForWork()
 }
@@ -236,6 +240,7 @@ func (w *Worker) poll(ctx, loops context.Context) {
 		case <-ctx.Done():
 			return
 		case <-w.freed:
+			w.rest(ctx)
 		case <-ticker.C:
 		}
 		if err := w.claimWaiting(loops); err != nil && ctx.Err() == nil {
@@ -244,30 +249,31 @@ func (w *Worker) poll(ctx, loops context.Context) {
 	}
 }
 
-// claimWaiting claims waiting executions into the free slots.
+// claimWaiting claims waiting executions into the room that is free.
 func (w *Worker) claimWaiting(ctx context.Context) error {
 	w.mu.Lock()
-	room := w.free
-	if w.stopping || room <= 0 {
+	left := w.free
+	if w.stopping || left.slots <= 0 {
 		w.mu.Unlock()
 		return nil
 	}
 	w.running.Add(1)
 	defer w.running.Done()
-	w.free = 0 // all of them, until it is known what the claim brought
+	w.free = room{} // all of it, until it is known what the claim brought
 	w.missed = false
 	w.mu.Unlock()
 
 	sent := time.Now()
-	claimed, err := w.claim(ctx, store.Claim{Slots: room})
+	claimed, err := w.claim(ctx, w.cfg.claim(left))
 	for _, e := range claimed {
-		room -= e.Slots()
+		left = left.less(needs(e.Request))
 	}
 	w.mu.Lock()
-	w.free += room
-	again := w.missed && w.free > 0 // a record came by while all slots were held here
-	w.metrics.busy.Set(float64(w.cfg.Slots - w.free))
+	w.free = w.free.plus(left)
+	again := w.missed && w.free.slots > 0 // a record came by while all room was held here
+	w.metrics.busy.Set(float64(w.cfg.Slots - w.free.slots))
 	w.mu.Unlock()
+	w.found = len(claimed) > 0
 	for _, e := range claimed {
 		w.start(e, sent)
 	}

@@ -124,6 +124,10 @@ type bench struct {
 	exec  *script
 	wakes wakes
 	cfg   worker.Config
+	// use is the store of the worker, if it is another than store.
+	use worker.Store
+	// results is where the worker keeps long values, if anywhere.
+	results worker.Results
 }
 
 func setup(t *testing.T) *bench {
@@ -143,9 +147,15 @@ func setup(t *testing.T) *bench {
 // start runs a worker until the test ends, or stop is called.
 func (b *bench) start() (w *worker.Worker, stop func()) {
 	b.t.Helper()
-	w, err := worker.New(b.cfg, b.store, []executor.Executor{b.exec}, b.wakes.cancels,
+	if b.use == nil {
+		b.use = b.store
+	}
+	w, err := worker.New(b.cfg, b.use, []executor.Executor{b.exec}, b.wakes.cancels,
 		slog.New(slog.NewTextHandler(io.Discard, nil)), prometheus.NewRegistry())
 	require.NoError(b.t, err)
+	if b.results != nil {
+		w.KeepResults(b.results)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {

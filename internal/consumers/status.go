@@ -57,7 +57,7 @@ type GroupPartition struct {
 // Status is how one consumer is doing in the whole installation.
 type Status struct {
 	Name, Group, Topic string
-	// Kind is "On", "OnTx" or "OnBatchTx"; Inbox says that it recognises events that
+	// Kind is "On", "OnBatch", "OnTx" or "OnBatchTx"; Inbox says that it recognises events that
 	// it has applied before.
 	Kind  string
 	Inbox bool
@@ -72,7 +72,7 @@ type Status struct {
 }
 
 // Transactional says that the position in PostgreSQL is the truth.
-func (s Status) Transactional() bool { return s.Kind != "On" }
+func (s Status) Transactional() bool { return s.Kind == "OnTx" || s.Kind == "OnBatchTx" }
 
 // Pause is who paused a consumer, and why.
 type Pause struct {

@@ -42,6 +42,7 @@ func Points() []Point {
 		{"lease.renewed", "Leases were renewed for a holder that is dead: they run out later than they might have."},
 
 		{"relay.scanned", "Rows were read and none was sent: the next holder of the shard reads them."},
+		{"relay.handed", "What was committed a moment ago was taken from memory and not sent: the next holder of the shard reads it."},
 		{"relay.publishing", "A batch is about to be sent: the next holder sends it."},
 		{"relay.published", "The broker has a batch and the rows are still pending: they are published again under the same ids, and consumers recognise them."},
 		{"relay.marked", "The rows are marked and the relay has not let go of them: nothing is left to do."},

@@ -127,6 +127,9 @@ func (s Situation) pickUp() Wait {
 		Code: WaitWorker, Message: "it is admitted, and no worker has taken it yet",
 		Release: "a worker with free slots; without one it goes back to the queue", Until: s.Execution.DueAt,
 	}
+	if left := s.Execution.DueAt.Sub(s.Now); left > 0 {
+		w.Release += " in " + span(left)
+	}
 	if s.Workers == 0 {
 		w.Message = fmt.Sprintf("it is admitted, and by now no worker serves the resource class %q", s.Execution.Request.ResourceClass)
 		w.Release = fmt.Sprintf("start a worker that has %q in worker.resource_classes", s.Execution.Request.ResourceClass)

@@ -44,7 +44,7 @@ func (s Situation) held() []Wait {
 		if h.Reason != "" {
 			message += " (" + strings.TrimRight(h.Reason, ".") + ")"
 		}
-		waits = append(waits, Wait{Code: WaitHold, Message: message, Release: h.Resume})
+		waits = append(waits, Wait{Code: WaitHold, Message: message, Release: "`" + h.Resume + "`"})
 	}
 	return waits
 }
@@ -132,10 +132,14 @@ func (s Situation) outOfTurn() []Wait {
 	if s.Predecessors == 0 {
 		return nil
 	}
+	first := fmt.Sprintf("%s (%s) comes before it", s.Predecessor.ID, s.Predecessor.State)
+	if s.Predecessors > 1 {
+		first = fmt.Sprintf("%s come before it, the first of them %s (%s)", number(s.Predecessors), s.Predecessor.ID, s.Predecessor.State)
+	}
 	return []Wait{{
 		Code: WaitConcurrencyKey,
-		Message: fmt.Sprintf("executions with the concurrency key %q run one at a time, in the order of their submission, and %s before it, the first of them %s (%s)",
-			s.Execution.Request.ConcurrencyKey, many(s.Predecessors, "comes", "come"), s.Predecessor.ID, s.Predecessor.State),
+		Message: fmt.Sprintf("executions with the concurrency key %q run one at a time, in the order of their submission, and %s",
+			s.Execution.Request.ConcurrencyKey, first),
 		Release: "the end of execution " + s.Predecessor.ID,
 	}}
 }
@@ -187,7 +191,7 @@ func (s Situation) crowded() []Wait {
 		waits = append(waits, Wait{
 			Code:    WaitBehind,
 			Message: fmt.Sprintf("%s%s %s before it: %s", about, number(ahead), plural(ahead, "execution goes", "executions go"), s.Ahead.whose(ahead)),
-			Release: "their admission, or a higher priority (millrace executions prioritize)",
+			Release: plural(ahead, "its", "their") + " admission, or a higher priority (millrace executions prioritize)",
 		})
 	}
 	return waits
@@ -202,7 +206,7 @@ func (a Ahead) whose(count int) string {
 	if a.Own > 0 {
 		why = append(why, plural(count, "one of its own user that came first", "those of its own user that came first"))
 	}
-	if a.Others > 0 && a.Rivals > 0 {
+	if a.Others > 0 {
 		why = append(why, plural(count, "one of another user, whose turn it is", "those of other users, who take turns with its own"))
 	}
 	return strings.Join(why, "; ")
@@ -242,14 +246,16 @@ func (s Situation) capped(resource int) bool {
 func (s Situation) inUse(resource int, total, used amount) string {
 	class := s.Execution.Request.ResourceClass
 	switch {
-	case s.capped(resource):
+	case s.capped(resource) && used.n < total.n:
 		return fmt.Sprintf("the resource class %q may use %s at once, of which %s in use", class, total, used.are(used.n))
+	case s.capped(resource):
+		return fmt.Sprintf("the resource class %q may use %s at once, and no more is free", class, total)
 	case used.n < total.n:
 		return fmt.Sprintf("%s of the %s of the resource class %q are in use", used.figure(), total, class)
 	case total.n == 1:
-		return fmt.Sprintf("the only %s of the resource class %q is in use", total.one(), class)
+		return fmt.Sprintf("%s of the resource class %q is in use", total.whole(), class)
 	default:
-		return fmt.Sprintf("all %s of the resource class %q are in use", total, class)
+		return fmt.Sprintf("%s of the resource class %q are in use", total.whole(), class)
 	}
 }
 
@@ -294,10 +300,13 @@ func (s Situation) overShare() (Wait, bool) {
 		return Wait{}, false
 	}
 	user := cmp.Or(s.Execution.Request.User, DefaultUser)
+	holds := fmt.Sprintf("%s of the %s", most.figure(), most.of(most.total))
+	if most.n >= most.total {
+		holds = most.whole()
+	}
 	return Wait{
-		Code: WaitShare,
-		Message: fmt.Sprintf("user %s holds %s of the %s of the resource class, and users who hold less go first",
-			user, most.figure(), most.of(most.total)),
+		Code:    WaitShare,
+		Message: fmt.Sprintf("user %s holds %s of the resource class, and users who hold less go first", user, holds),
 		Release: "the end of some of what " + user + " runs, or a higher weight of the user",
 	}, true
 }

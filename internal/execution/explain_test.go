@@ -87,13 +87,26 @@ func TestExplain(t *testing.T) {
 			`It has been QUEUED for 1m30s: the only slot of the resource class "gpu" is in use.`,
 			[]execution.WaitCode{execution.WaitCapacity},
 		},
+		"both slots": {
+			func(s *situation) { s.Total, s.Largest, s.Used = slots(2), slots(2), slots(2) },
+			`It has been QUEUED for 1m30s: both slots of the resource class "gpu" are in use.`,
+			[]execution.WaitCode{execution.WaitCapacity},
+		},
+		"one before it with its key": {
+			func(s *situation) {
+				s.Execution.Request.ConcurrencyKey, s.Predecessors = "acct-7", 1
+				s.Predecessor = execution.Neighbour{ID: "first", State: execution.Scheduled}
+			},
+			`It has been QUEUED for 1m30s: executions with the concurrency key "acct-7" run one at a time, in the order of their submission, and first (SCHEDULED) comes before it.`,
+			[]execution.WaitCode{execution.WaitConcurrencyKey},
+		},
 		"one of its own ahead": {
 			func(s *situation) { s.Ahead.Own = 1 },
 			"It has been QUEUED for 1m30s: 1 execution goes before it: one of its own user that came first.",
 			[]execution.WaitCode{execution.WaitBehind},
 		},
 		"another user's turn": {
-			func(s *situation) { s.Ahead = execution.Ahead{Others: 900, Rivals: 1} },
+			func(s *situation) { s.Ahead = execution.Ahead{Others: 1, Rivals: 1} },
 			"It has been QUEUED for 1m30s: 1 execution goes before it: one of another user, whose turn it is.",
 			[]execution.WaitCode{execution.WaitBehind},
 		},
@@ -140,7 +153,7 @@ func TestExplain(t *testing.T) {
 		},
 		"full by limit": {
 			func(s *situation) { s.Cap, s.Used = slots(4), slots(4) },
-			`It has been QUEUED for 1m30s: the resource class "gpu" may use 4 slots at once, of which 4 are in use.`,
+			`It has been QUEUED for 1m30s: the resource class "gpu" may use 4 slots at once, and no more is free.`,
 			[]execution.WaitCode{execution.WaitCapacity},
 		},
 		"a large one ahead": {
@@ -230,7 +243,7 @@ func TestExplain(t *testing.T) {
 		"more than its share": {
 			func(s *situation) {
 				s.Execution.Request.User, s.UserUsed, s.Used = "ada", slots(12), slots(16)
-				s.Ahead = execution.Ahead{Own: 4, Others: 500, Rivals: 2}
+				s.Ahead = execution.Ahead{Own: 4, Others: 10, Rivals: 2}
 			},
 			`It has been QUEUED for 1m30s: all 16 slots of the resource class "gpu" are in use.`,
 			[]execution.WaitCode{execution.WaitCapacity, execution.WaitShare, execution.WaitBehind},
@@ -315,39 +328,50 @@ func TestTheOtherReasonsReadLikeSentencesToo(t *testing.T) {
 	t.Parallel()
 	s := situated(func(s *execution.Situation) {
 		s.Execution.Request.User, s.UserUsed, s.Used = "ada", slots(12), slots(16)
-		s.Ahead = execution.Ahead{Higher: 7, Own: 4, Others: 500, Rivals: 2}
+		s.Ahead = execution.Ahead{Higher: 7, Own: 4, Others: 10, Rivals: 2}
 	})
 	waits := s.Explain().Waits
 	require.Len(t, waits, 3)
 	assert.Equal(t, "user ada holds 12 of the 16 slots of the resource class, and users who hold less go first", waits[1].Message)
 	assert.Equal(t, "about 21 executions go before it: older ones and ones of higher priority; those of its own user that came first; "+
 		"those of other users, who take turns with its own", waits[2].Message)
-	assert.Equal(t, "millrace queue resume --class gpu", situated(func(s *execution.Situation) {
+	assert.Equal(t, "`millrace queue resume --class gpu`", situated(func(s *execution.Situation) {
 		s.Holds = []execution.Hold{{What: "it", Since: noon, Resume: "millrace queue resume --class gpu"}}
 	}).Explain().Waits[0].Release)
 }
 
 // Users take turns, so the place of an execution follows from how many of its own
-// user come first and from how many users there are, not from how much they have.
-func TestPosition(t *testing.T) {
+// user come first, from how many users there are and what they hold, and not from how
+// much waits of them.
+func TestTurns(t *testing.T) {
 	t.Parallel()
+	type party = execution.Party
+	many := func(weight, share float64) party { return party{Weight: weight, Share: share, Queued: 9000} }
+	me := party{Weight: 1}
 	for name, c := range map[string]struct {
-		ahead execution.Ahead
-		want  int
+		own    int
+		user   party
+		others []party
+		want   int
 	}{
-		"nobody":                      {execution.Ahead{}, 0},
-		"one user":                    {execution.Ahead{Own: 5}, 5},
-		"another with many":           {execution.Ahead{Others: 9000, Rivals: 1}, 1},
-		"another of twice the weight": {execution.Ahead{Own: 1, Others: 9000, Rivals: 2}, 5},
-		"others with few":             {execution.Ahead{Own: 100, Others: 3, Rivals: 3}, 103},
-		"a higher band goes first":    {execution.Ahead{Higher: 50, Own: 1}, 51},
-		"very many":                   {execution.Ahead{Higher: execution.AheadMax, Own: execution.AheadMax}, execution.AheadMax},
+		"nobody else":                          {5, me, nil, 0},
+		"another with many":                    {4, me, []party{many(1, 0)}, 5},
+		"another of twice the weight":          {4, me, []party{many(2, 0)}, 9},
+		"of twice the weight itself":           {4, party{Weight: 2}, []party{many(1, 0)}, 2},
+		"three with few":                       {100, me, []party{{Weight: 1, Queued: 1}, {Weight: 1, Queued: 1}, {Weight: 1, Queued: 2}}, 4},
+		"another that holds more":              {0, me, []party{many(1, 0.5)}, 0},
+		"another that holds less catches up":   {0, party{Weight: 1, Share: 0.5}, []party{many(1, 0.1)}, 5},
+		"what another holds is caught up with": {10, me, []party{many(1, 0.5)}, 6},
+		"very many": {execution.AheadMax, me, []party{
+			{Weight: 1, Queued: 1_000_000}, {Weight: 1, Queued: 1_000_000}}, execution.AheadMax},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			assert.Equal(t, c.want, c.ahead.Count())
+			assert.Equal(t, c.want, execution.Turns(c.own, c.user, 0.1, c.others))
 		})
 	}
+	assert.Equal(t, execution.AheadMax, execution.Ahead{Higher: execution.AheadMax, Own: execution.AheadMax}.Count())
+	assert.Equal(t, 57, execution.Ahead{Higher: 50, Own: 1, Others: 6}.Count())
 }
 
 func TestOutlook(t *testing.T) {

@@ -96,17 +96,39 @@ const AheadMax = 10_000
 type Ahead struct {
 	// Higher are those of a higher band, be it by priority or by age.
 	Higher int
-	// Own are those of the same user, and Others those of other users, in the same band.
+	// Own are those of the same user in the same band, and Others about those of other
+	// users there (Turns).
 	Own, Others int
-	// Rivals is the weight of these other users together, measured by that of its user.
+	// Rivals is the weight of all other users of whom something waits, measured by that
+	// of its user.
 	Rivals float64
 }
 
-// Count returns about how many go first, at most AheadMax: within its band users take
-// turns by weight, so that many of one user do not go before the few of another.
-func (a Ahead) Count() int {
-	others := min(float64(a.Others), math.Ceil(float64(a.Own+1)*a.Rivals))
-	return min(a.Higher+a.Own+int(others), AheadMax)
+// Count returns about how many go first, at most AheadMax.
+func (a Ahead) Count() int { return min(a.Higher+a.Own+a.Others, AheadMax) }
+
+// Party is a user of whom something waits.
+type Party struct {
+	// Weight is what the user's share is measured by.
+	Weight float64
+	// Share is the largest part of any one resource of the class that the user holds.
+	Share float64
+	// Queued is how many executions of the user wait.
+	Queued int
+}
+
+// Turns returns about how many executions of others are admitted before one of a user
+// of whom own others come first, where each takes the part cost of the class: those
+// who hold less, by weight, catch up first, and then all take turns by weight. So many
+// of one user do not go before the few of another.
+func Turns(own int, user Party, cost float64, others []Party) int {
+	sum := 0.0
+	for _, o := range others {
+		weight := o.Weight / user.Weight
+		turns := (float64(own)+0.5)*weight + (user.Share*weight-o.Share)/cost
+		sum += min(max(turns, 0), float64(o.Queued))
+	}
+	return int(min(math.Round(sum), AheadMax))
 }
 
 // Neighbour is another execution.

@@ -103,10 +103,17 @@ func (a amount) of(n int64) string {
 	return a.String()
 }
 
-// one is the noun in the singular.
-func (a amount) one() string {
-	_, noun, _ := strings.Cut(a.of(1), " ")
-	return noun
+// whole writes the amount as all that there is.
+func (a amount) whole() string {
+	_, noun, _ := strings.Cut(a.String(), " ")
+	switch {
+	case a.noun != "memory" && a.n == 1:
+		return "the only " + noun
+	case a.noun != "memory" && a.n == 2:
+		return "both " + noun
+	default:
+		return "all " + a.String()
+	}
 }
 
 // are writes how much of the resource is, in front of what it is.

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace/millrace/internal/deadletter"
+	"github.com/millrace/millrace/internal/outbox"
 	"github.com/millrace/millrace/internal/postgres"
 	"github.com/millrace/millrace/pipeline"
 )
@@ -16,10 +17,11 @@ import (
 // Apply implements pipeline.Store.
 func (s *Store) Apply(ctx context.Context, w pipeline.Work) ([]pipeline.Verdict, error) {
 	var verdicts []pipeline.Verdict
-	var appended bool
-	err := postgres.InTx(ctx, s.db, func(ctx context.Context, tx pgx.Tx) error {
+	var written outbox.Written
+	err := postgres.InTx(outbox.Gathering(ctx, &written), s.db, func(ctx context.Context, tx pgx.Tx) error {
+		written.Reset()
 		var err error
-		etx := effectTx{Tx: tx, appended: &appended}
+		etx := effectTx{Tx: tx}
 		if w.Lane != 0 {
 			verdicts, err = applyLane(ctx, etx, w)
 		} else {
@@ -30,7 +32,7 @@ func (s *Store) Apply(ctx context.Context, w pipeline.Work) ([]pipeline.Verdict,
 	if err != nil {
 		return nil, err
 	}
-	if appended {
+	if written.Any() && !s.relay.Hand(&written) {
 		s.wake()
 	}
 	return verdicts, nil

@@ -33,7 +33,6 @@ func fileLetters(ctx context.Context, tx effectTx, w pipeline.Work, verdicts []p
 	if err := deadletter.File(ctx, tx, letters...); err != nil {
 		return err
 	}
-	*tx.appended = true
 	err := publishLetters(ctx, tx, w, letters)
 	crash.At("consumer.letters_filed")
 	return err

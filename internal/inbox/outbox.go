@@ -14,10 +14,7 @@ import (
 )
 
 // effectTx is the transaction that the runtime hands to handlers.
-type effectTx struct {
-	pgx.Tx
-	appended *bool
-}
+type effectTx struct{ pgx.Tx }
 
 // PgxTx is what pipeline.PgxTx finds.
 func (t effectTx) PgxTx() (pgx.Tx, bool) { return t.Tx, true }
@@ -28,7 +25,6 @@ func (t effectTx) Append(ctx context.Context, events ...pipeline.OutboxEvent) er
 	for i, e := range events {
 		entries[i] = outbox.Entry{AggregateType: e.AggregateType, AggregateID: e.AggregateID, Topic: e.Topic, Envelope: e.Envelope}
 	}
-	*t.appended = true
 	return outbox.Append(ctx, t.Tx, entries...)
 }
 

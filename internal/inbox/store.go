@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/millrace/millrace/internal/outbox"
 	"github.com/millrace/millrace/internal/postgres"
 	"github.com/millrace/millrace/pipeline"
 )
@@ -21,8 +22,9 @@ type DB interface {
 
 // Store implements pipeline.Store over PostgreSQL. It is safe for concurrent use.
 type Store struct {
-	db   DB
-	wake func()
+	db    DB
+	wake  func()
+	relay *outbox.Handover
 }
 
 var _ pipeline.Store = (*Store)(nil)
@@ -35,6 +37,10 @@ func New(db DB, wake func()) *Store {
 	}
 	return &Store{db: db, wake: wake}
 }
+
+// HandOver has what was committed handed to the relay of this process, which need
+// not be woken then. It is called before the store is used.
+func (s *Store) HandOver(relay *outbox.Handover) { s.relay = relay }
 
 // TopicReplacedError reports that a consumer has a position in a topic of the
 // same name but another identity: the topic was deleted and created again, or

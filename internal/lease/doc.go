@@ -33,6 +33,10 @@
 // commit before the first of the new one. A renewal changes no key column, does
 // not conflict, and so cannot be starved by checks.
 //
+// Transactions of one holder do not keep each other waiting: one whose commit is in
+// doubt may still be open when the next begins. CheckAlone is for those that build on
+// each other.
+//
 // # When a holder dies
 //
 // Its leases are taken over when they expire: within TTL of its last renewal. A

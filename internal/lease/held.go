@@ -82,6 +82,20 @@ func (h *Held) Check(ctx context.Context, tx Querier) error {
 	return nil
 }
 
+// CheckAlone is Check for transactions that must see what the one before them under
+// this lease has done: it waits until no other one that was checked so is open. A
+// holder that heard nothing of its commit may go on, and the server may still have the
+// old transaction: what it is about to commit shows to nobody, and a decision that
+// builds on what is visible would not know of it.
+func (h *Held) CheckAlone(ctx context.Context, tx Querier) error {
+	var none any
+	err := tx.QueryRow(ctx, `SELECT pg_advisory_xact_lock(hashtextextended('lease:' || $1, 0))`, h.name).Scan(&none)
+	if err != nil {
+		return fmt.Errorf("wait for transactions under lease %s: %w", h.name, err)
+	}
+	return h.Check(ctx, tx)
+}
+
 // Release gives the lease back, so that somebody else can take it at once. The
 // context of the lease ends first, whatever becomes of the statement: after an
 // error the lease runs out by itself. Releasing a lease that was lost does nothing.

@@ -327,3 +327,33 @@ func TestAcquireEndsWithItsContext(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, again.Release(t.Context()))
 }
+
+// A transaction that builds on the one before it waits for its end; one that only
+// asks whether the lease is held does not.
+func TestCheckAloneWaitsForTheOneBefore(t *testing.T) {
+	t.Parallel()
+	pool := openPool(t)
+	h, err := NewManager(pool, "a", longTTL, nil).Acquire(t.Context(), "x")
+	require.NoError(t, err)
+	first, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, h.CheckAlone(t.Context(), first))
+	require.NoError(t, check(t.Context(), pool, h))
+
+	second := make(chan error, 1)
+	go func() {
+		second <- postgres.InTx(t.Context(), pool, func(ctx context.Context, tx pgx.Tx) error { return h.CheckAlone(ctx, tx) })
+	}()
+	require.Eventually(t, func() bool {
+		var waiting int
+		err := pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_locks l JOIN pg_database d ON d.oid = l.database
+			WHERE locktype = 'advisory' AND NOT granted AND datname = current_database()`).Scan(&waiting)
+		return err == nil && waiting == 1
+	}, 30*time.Second, 5*time.Millisecond)
+	require.Empty(t, second)
+	require.NoError(t, first.Commit(t.Context()))
+	require.NoError(t, <-second)
+
+	require.NoError(t, h.Release(t.Context()))
+	require.ErrorIs(t, postgres.InTx(t.Context(), pool, func(ctx context.Context, tx pgx.Tx) error { return h.CheckAlone(ctx, tx) }), ErrLost)
+}

@@ -44,6 +44,11 @@ type Entry struct {
 	Envelope topics.Envelope
 	// Key is the record's key. Nil means the aggregate's id.
 	Key []byte
+	// Version, when set, says that the event is the one that led the aggregate to this
+	// version, counted from 1 without gaps, which is what Envelope.Sequence should say
+	// as well. An entry without one belongs to the one before it of its aggregate, in
+	// the same transaction. Versions make the short way possible; see Handover.
+	Version int64
 	// Record, when set, is published as it is, instead of Envelope: key, value and
 	// headers byte-identical, for dead letters and replays. Of Envelope only ID and
 	// Type are looked at, for the columns of these names. Key is ignored.
@@ -105,6 +110,9 @@ const appendSQL = `
 			ORDER BY place
 		) AS e`
 
+// appendReturningSQL also returns where the entries came to lie, in their order.
+const appendReturningSQL = appendSQL + ` RETURNING seq, created_at`
+
 // Append writes entries in the caller's transaction, in one statement; their order
 // becomes the order of publishing per aggregate. After the commit the caller wakes
 // WakeName.
@@ -132,10 +140,22 @@ func appendEntries(ctx context.Context, tx Execer, entries []Entry, buckets []in
 	if err != nil {
 		return fmt.Errorf("append to outbox: %w", err)
 	}
-	if _, err := tx.Exec(ctx, appendSQL, c.arrays(buckets)...); err != nil {
+	if err := write(ctx, tx, entries, c, buckets); err != nil {
 		return fmt.Errorf("append to outbox: %w", err)
 	}
 	return nil
+}
+
+func write(ctx context.Context, tx Execer, entries []Entry, c columns, buckets []int32) error {
+	if w := writtenFrom(ctx); w != nil {
+		versioned := func(e Entry) bool { return e.Version > 0 }
+		if buckets == nil && slices.ContainsFunc(entries, versioned) {
+			return w.gather(ctx, tx, entries, c)
+		}
+		w.other = true
+	}
+	_, err := tx.Exec(ctx, appendSQL, c.arrays(buckets)...)
+	return err
 }
 
 // bucketsOf returns the locks of all aggregates of some entries, each once.

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/google/uuid"
+
+	"github.com/millrace/millrace/topics"
 )
 
 // columns are entries as one array per column.
@@ -15,6 +17,7 @@ type columns struct {
 	shards                                           []int16
 	aggregateTypes, aggregateIDs, eventTypes, topics []string
 	keys, payloads, headers                          [][]byte
+	records                                          []topics.Record
 }
 
 // columnsOf validates entries on the way; an error names the first that is bad.
@@ -24,6 +27,7 @@ func columnsOf(entries []Entry) (columns, error) {
 		ids: make([][16]byte, n), shards: make([]int16, n),
 		aggregateTypes: make([]string, n), aggregateIDs: make([]string, n), eventTypes: make([]string, n), topics: make([]string, n),
 		keys: make([][]byte, n), payloads: make([][]byte, n), headers: make([][]byte, n),
+		records: make([]topics.Record, n),
 	}
 	for i, e := range entries {
 		if err := e.validate(); err != nil {
@@ -38,10 +42,13 @@ func columnsOf(entries []Entry) (columns, error) {
 		c.aggregateTypes[i], c.aggregateIDs[i] = e.AggregateType, e.AggregateID
 		// For people only, and perhaps of a foreign record, which is not to blame.
 		c.eventTypes[i], c.topics[i] = storable(e.Envelope.Type), string(e.Topic)
+		c.records[i] = r
 		c.keys[i], c.payloads[i], c.headers[i] = r.Key, r.Value, EncodeHeaders(r.Headers)
 	}
 	return c, nil
 }
+
+func uuidText(id [16]byte) string { return uuid.UUID(id).String() }
 
 // arrays are the arguments of appendSQL as pgx sends them: in binary.
 func (c columns) arrays(buckets []int32) []any {

@@ -7,7 +7,8 @@
 // # Delivery
 //
 // At least once. A relay that dies between publishing and marking leaves rows
-// that are published again, with the same event id. A row that is committed is
+// that are published again, with the same event id; marks are gathered for some
+// milliseconds. A row that is committed is
 // never skipped.
 //
 // # Order
@@ -37,6 +38,24 @@
 // relay with a fencing token; any number of relays share them. A relay whose lease
 // was taken cannot mark rows, and stops publishing before its lease ends by its
 // own clock. No transaction or connection is held while the broker is waited for.
+//
+// # The short way
+//
+// What is committed in the relay's own process need not be read from the table: the
+// transaction notes what Append wrote (Gathering), and whoever committed it hands
+// that over (Handover). The rows are the same, so is everything that follows, and a
+// process that dies in between, or a Handover that is full, leaves them to a scan.
+//
+// A scan shows a relay all that was committed before it; what is handed over says
+// nothing of what others have committed. So an entry is taken only when the relay
+// knows that none comes before it: by its version, the number of the event within
+// the aggregate. The first has no predecessor. Any other is taken when the version
+// before it is known to be published or in its lane, since this relay holds the
+// shard; an entry without a version, such as a task, comes with the event of its
+// transaction. Everything else, such as an entry behind one that was written in
+// another process, or behind a rejected one, waits for a scan, which is done at once.
+// Where all shards are held by the process that writes, nobody has to be notified,
+// and scans are left to the poll.
 //
 // # Where a scan begins
 //

@@ -28,6 +28,8 @@ type engine struct {
 	// in retired are done with, but a scan that is under way may still return them.
 	known   map[int64]*row
 	retired []int64
+	// bytes is the size of all that is known.
+	bytes int
 
 	scans     chan scanned
 	scanning  bool
@@ -39,12 +41,19 @@ type engine struct {
 
 	calls       chan called
 	calling     int
+	calledAt    time.Time // when the last of them began
 	unreachable outage
 
 	marks    chan marked
 	marking  bool
 	markNext time.Time
 	todo     markOrder
+	// markDue is when the first of todo has waited long enough.
+	markDue time.Time
+
+	tails tails
+	// held is what was last said to the handover.
+	held [Shards]bool
 }
 
 func newEngine(ctx context.Context, r *Relay, wakes, resolved <-chan struct{}) *engine {
@@ -65,8 +74,14 @@ func (e *engine) loop() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	stop := e.stop
+	var handed <-chan struct{}
+	if e.handover != nil {
+		handed = e.handover.arrived
+		defer e.handover.hold([Shards]bool{})
+	}
 	for {
 		if stop != nil {
+			e.announceHeld()
 			e.startCalls()
 			e.startMark()
 			e.startScan()
@@ -83,6 +98,8 @@ func (e *engine) loop() {
 			e.sweepAgain = e.scanning
 			e.schedule.sweepNow()
 		case <-timer.C:
+		case <-handed:
+			e.takeHanded()
 		case s := <-e.gained:
 			e.gain(s)
 		case s := <-e.leaving:
@@ -110,15 +127,18 @@ func (e *engine) nextWake() time.Duration {
 		soon(e.schedule.next(now))
 	}
 	if len(e.ready) > 0 && e.calling < e.cfg.Calls {
-		if e.unreachable.until.After(now) {
+		switch at := e.callsAt(); {
+		case e.unreachable.until.After(now):
 			soon(e.unreachable.until)
-		} else {
+		case at.After(now):
+			soon(at)
+		default:
 			// Ready and yet not started: its lease is about to be renewed, or lost.
 			soon(now.Add(e.cfg.PollCeiling))
 		}
 	}
 	if !e.marking && !e.todo.empty() {
-		soon(e.markNext)
+		soon(e.markAt())
 	}
 	return wait
 }
@@ -128,7 +148,7 @@ func (e *engine) gain(s *shard) {
 		e.abandon(old)
 		close(old.drained)
 	}
-	s.fresh = true
+	s.fresh, s.since = true, time.Now()
 	e.shards[s.number] = s
 	e.schedule.sweepNow()
 	e.metrics.shards.Set(float64(len(e.shards)))
@@ -167,7 +187,7 @@ func (e *engine) abandon(s *shard) {
 	s.gone = true
 	for seq, r := range e.known {
 		if r.shard == s {
-			delete(e.known, seq)
+			e.unknow(seq)
 		}
 	}
 	for key, l := range e.lanes {
@@ -177,6 +197,18 @@ func (e *engine) abandon(s *shard) {
 		}
 	}
 	e.todo = e.todo.without(s)
+}
+
+func (e *engine) know(r *row) {
+	e.known[r.seq] = r
+	e.bytes += r.bytes
+}
+
+func (e *engine) unknow(seq int64) {
+	if r := e.known[seq]; r != nil {
+		e.bytes -= r.bytes
+		delete(e.known, seq)
+	}
 }
 
 func (o markOrder) without(s *shard) markOrder {
@@ -198,9 +230,10 @@ func (o markOrder) without(s *shard) markOrder {
 // reads them again.
 func (e *engine) dropWaiting(l *lane) {
 	for _, r := range l.rows {
-		delete(e.known, r.seq)
+		e.unknow(r.seq)
 	}
 	l.rows = nil
+	e.tails.drop(l.shard, l.key)
 }
 
 // queue puts a lane that has something to publish into the queue.

@@ -19,14 +19,31 @@ type called struct {
 	stopped bool
 }
 
+// gatherCall is how long the rows of a few lanes wait for a call that is under way,
+// and for more of them: a call costs the broker far more than a record in it does.
+const gatherCall = 5 * time.Millisecond
+
+// callsAt is when the next call may begin. The zero time means at once.
+func (e *engine) callsAt() time.Time {
+	if e.calling > 0 && len(e.ready) < e.cfg.BatchSize/e.cfg.Calls {
+		return e.calledAt.Add(gatherCall)
+	}
+	return time.Time{}
+}
+
 // startCalls hands rows to the publisher while there are any and calls are free.
 func (e *engine) startCalls() {
-	for e.calling < e.cfg.Calls && len(e.ready) > 0 && !time.Now().Before(e.unreachable.until) {
+	for e.calling < e.cfg.Calls && len(e.ready) > 0 {
+		now := time.Now()
+		if now.Before(e.unreachable.until) || now.Before(e.callsAt()) {
+			return
+		}
 		rows, within := e.compose()
 		if len(rows) == 0 {
 			return
 		}
 		e.calling++
+		e.calledAt = now
 		e.metrics.batch.Observe(float64(len(rows)))
 		go func() { e.calls <- e.call(rows, within) }()
 	}
@@ -162,6 +179,9 @@ func (e *engine) publishedRun(rows []*row, errs []error, at time.Time) (succeede
 	l.calling = 0
 	for i, r := range rows {
 		if errs[i] == nil {
+			if e.todo.empty() {
+				e.markDue = time.Now().Add(e.cfg.MarkDelay)
+			}
 			e.todo.published = append(e.todo.published, r)
 			e.metrics.published.WithLabelValues(string(r.topic)).Inc()
 			e.metrics.latency.Observe(at.Sub(r.born).Seconds())
@@ -172,7 +192,7 @@ func (e *engine) publishedRun(rows []*row, errs []error, at time.Time) (succeede
 		if e.isRejected(errs[i]) {
 			s.busy -= len(rest) - 1
 			for _, behind := range rest[1:] {
-				delete(e.known, behind.seq)
+				e.unknow(behind.seq)
 			}
 			e.reject(l, r, errs[i])
 			return succeeded, nil
@@ -180,7 +200,7 @@ func (e *engine) publishedRun(rows []*row, errs []error, at time.Time) (succeede
 		s.busy -= len(rest)
 		if s.leaving {
 			for _, behind := range rest {
-				delete(e.known, behind.seq)
+				e.unknow(behind.seq)
 			}
 		} else {
 			l.rows = append(append(make([]*row, 0, len(rest)+len(l.rows)), rest...), l.rows...)
@@ -211,9 +231,24 @@ func (e *engine) hold(l *lane, r rejection) {
 	e.todo.rejected = append(e.todo.rejected, r)
 }
 
+// markAt is when to write down what has become of rows. What was published can wait
+// a little for more, since the price of a mark is that of the statement and its
+// commit rather than that of its rows; nothing waits for it, but a relay that takes
+// over publishes once more what is not written down.
+func (e *engine) markAt() time.Time {
+	waits := len(e.todo.rejected) == 0 && len(e.todo.published) < e.cfg.BatchSize/2
+	for _, s := range e.shards {
+		waits = waits && !s.leaving
+	}
+	if waits && e.markDue.After(e.markNext) {
+		return e.markDue
+	}
+	return e.markNext
+}
+
 // startMark writes down what has become of rows, if there are any.
 func (e *engine) startMark() {
-	if e.marking || e.todo.empty() || time.Now().Before(e.markNext) {
+	if e.marking || e.todo.empty() || time.Now().Before(e.markAt()) {
 		return
 	}
 	order := e.todo
@@ -290,7 +325,7 @@ func (e *engine) retire(r *row) {
 		e.retired = append(e.retired, r.seq)
 		return
 	}
-	delete(e.known, r.seq)
+	e.unknow(r.seq)
 }
 
 func (e *engine) rejectionWritten(r rejection) {

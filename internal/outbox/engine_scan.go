@@ -192,7 +192,7 @@ func (e *engine) shares(sweep bool) []scanShard {
 func (e *engine) scanned(r scanned) {
 	defer func() {
 		for _, seq := range e.retired {
-			delete(e.known, seq)
+			e.unknow(seq)
 		}
 		e.retired = nil
 	}()
@@ -284,8 +284,11 @@ func (e *engine) take(s *shard, x *row) {
 		return
 	}
 	x.shard = s
+	if x.version > 0 {
+		e.tails.reached(s, x.lane, x.version)
+	}
 	x.record.Topic = e.naming.Physical(x.topic)
-	e.known[x.seq] = x
+	e.know(x)
 	l.add(x)
 	e.queue(l)
 }
@@ -366,6 +369,7 @@ func (e *engine) scanFailed(r scanned) {
 
 func (e *engine) forget() {
 	e.view.forget()
+	e.tails.forget()
 	for _, s := range e.shards {
 		s.edge = edge{}
 	}

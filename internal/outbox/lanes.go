@@ -16,6 +16,8 @@ type shard struct {
 	// edge is before all rows that the next scan has to find, but for those of
 	// transactions that the view knows to be open.
 	edge edge
+	// since is when it was gained.
+	since time.Time
 	// fresh until a sweep has told which of its aggregates wait.
 	fresh bool
 	// hungry when the last scan left open rows unread.
@@ -42,7 +44,12 @@ type row struct {
 	topic       topics.Topic
 	record      topics.Record
 	attempts    int
-	bytes       int
+	// version is that of the aggregate which the row's event led to; 0: unknown.
+	version int64
+	// leader is the row that this one follows, if it has no version of its own: an
+	// earlier one of its transaction.
+	leader *row
+	bytes  int
 	// born is when it was written: the database's clock until it was read, ours
 	// since.
 	born time.Time
@@ -93,8 +100,9 @@ func (l *lane) add(r *row) {
 }
 
 // run returns the rows at the head of the lane that may be sent together: those
-// for one topic and key, whose order the publisher keeps. A row that was rejected
-// before goes alone.
+// for one topic and key, whose order the publisher keeps, and what follows an event
+// in its transaction, for another topic, where nobody can see which was first. A row
+// that was rejected before goes alone.
 func (l *lane) run(maxRows, maxBytes int) []*row {
 	first := l.rows[0]
 	size := first.bytes
@@ -102,13 +110,23 @@ func (l *lane) run(maxRows, maxBytes int) []*row {
 	for ; n < len(l.rows) && n < maxRows && first.attempts == 0 && first.damage == nil; n++ {
 		next := l.rows[n]
 		size += next.bytes
-		together := next.topic == first.topic && next.attempts == 0 && next.damage == nil &&
-			first.record.Key != nil && next.record.Key != nil && bytes.Equal(next.record.Key, first.record.Key)
-		if !together || size > maxBytes {
+		if size > maxBytes || !next.along(l.rows[n-1], first) {
 			break
 		}
 	}
 	return l.rows[:n:n]
+}
+
+// along reports whether a row may be sent together with those from first to last.
+func (r *row) along(last, first *row) bool {
+	switch {
+	case r.attempts > 0 || r.damage != nil:
+		return false
+	case r.leader != nil && (last == r.leader || last.leader == r.leader):
+		return true
+	}
+	return r.topic == first.topic && last.leader == nil &&
+		first.record.Key != nil && r.record.Key != nil && bytes.Equal(r.record.Key, first.record.Key)
 }
 
 // live reports whether rows of the shard may be published now, and for how long.

@@ -10,7 +10,7 @@ import (
 type metrics struct {
 	pending, oldest, failedRows, shards, unreachable prometheus.Gauge
 	published, rejected, failed                      *prometheus.CounterVec
-	faults                                           prometheus.Counter
+	faults, handed                                   prometheus.Counter
 	latency, batch                                   prometheus.Histogram
 }
 
@@ -33,6 +33,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		failed:      counter("failed_total", "Events that have FAILED."),
 		faults: f.NewCounter(prometheus.CounterOpts{Namespace: "millrace", Subsystem: "outbox", Name: "publish_faults_total",
 			Help: "Calls of the broker that failed for a reason that is not the events'."}),
+		handed: f.NewCounter(prometheus.CounterOpts{Namespace: "millrace", Subsystem: "outbox", Name: "handed_over_total",
+			Help: "Events that came from this process's own transactions without being read from the table."}),
 		latency: f.NewHistogram(prometheus.HistogramOpts{Namespace: "millrace", Subsystem: "outbox", Name: "publish_latency_seconds",
 			Help:    "Time from writing an event to the broker's acknowledgement.",
 			Buckets: []float64{.001, .002, .005, .01, .02, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800}}),

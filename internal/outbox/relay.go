@@ -28,6 +28,7 @@ const (
 	RetryBackoffMax       = time.Minute
 	PublishTimeoutDefault = 30 * time.Second
 	DrainTimeoutDefault   = 5 * time.Second
+	MarkDelayDefault      = 20 * time.Millisecond
 	MaxScanBytesDefault   = 4 << 20
 	MaxCallBytesDefault   = 16 << 20
 )
@@ -54,6 +55,9 @@ type Config struct {
 	// PublishTimeout bounds one call of the publisher, as do the leases of the
 	// shards that are in it. Defaults to 30 s.
 	PublishTimeout time.Duration
+	// MarkDelay is how long events that were published may wait for more to be marked
+	// together with them. After a crash they are published again. Defaults to 20 ms.
+	MarkDelay time.Duration
 	// DrainTimeout is how long giving up a shard waits for what is under way.
 	// Defaults to 5 s.
 	DrainTimeout time.Duration
@@ -73,6 +77,7 @@ func (c Config) withDefaults() Config {
 	c.MaxAttempts = cmp.Or(c.MaxAttempts, MaxAttemptsDefault)
 	c.RetryBackoff = cmp.Or(c.RetryBackoff, RetryBackoffDefault)
 	c.PublishTimeout = cmp.Or(c.PublishTimeout, PublishTimeoutDefault)
+	c.MarkDelay = cmp.Or(c.MarkDelay, MarkDelayDefault)
 	c.DrainTimeout = cmp.Or(c.DrainTimeout, DrainTimeoutDefault)
 	c.MaxScanBytes = cmp.Or(c.MaxScanBytes, MaxScanBytesDefault)
 	c.MaxCallBytes = cmp.Or(c.MaxCallBytes, MaxCallBytesDefault)
@@ -114,6 +119,9 @@ type Deps struct {
 	Naming topics.Naming
 	// Signals wakes the relay; nil leaves it to poll.
 	Signals Signals
+	// Handover, if given, brings what this process commits without a detour through
+	// the table.
+	Handover *Handover
 	// Metrics is where metrics are registered; nil keeps them private.
 	Metrics prometheus.Registerer
 	// Log takes one line when the broker or the database cannot be reached and one
@@ -133,6 +141,7 @@ type Relay struct {
 	isRejected func(error) bool
 	naming     topics.Naming
 	signals    Signals
+	handover   *Handover
 	log        logger
 	metrics    *metrics
 	database   *outage
@@ -164,7 +173,7 @@ func NewRelay(deps Deps, cfg Config) (*Relay, error) {
 	}
 	return &Relay{
 		cfg: cfg.withDefaults(), pool: deps.Pool, leases: deps.Leases, publisher: deps.Publisher,
-		isRejected: deps.IsRejected, naming: deps.Naming, signals: deps.Signals, log: log,
+		isRejected: deps.IsRejected, naming: deps.Naming, signals: deps.Signals, handover: deps.Handover, log: log,
 		metrics: newMetrics(deps.Metrics), database: &outage{what: "postgres"},
 	}, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -301,7 +302,25 @@ func (s *scanned) readRow(rows pgx.Rows) (r *row, found int, err error) {
 	r.bytes = len(payload) + len(headers) + len(key)
 	r.born = time.Now().Add(-seconds(*age))
 	r.record.Headers, r.damage = DecodeHeaders(headers)
+	r.version = versionOf(r.record.Headers)
 	return r, int(*n), nil
 }
+
+// versionOf returns the version that an event says it led to; 0: none.
+func versionOf(headers []topics.Header) int64 {
+	for _, h := range headers {
+		if h.Key == versionHeader {
+			n, err := strconv.ParseInt(string(h.Value), 10, 64)
+			if err != nil {
+				return 0
+			}
+			return n
+		}
+	}
+	return 0
+}
+
+// versionHeader is the extension "sequence" of CloudEvents.
+const versionHeader = topics.HeaderPrefix + "sequence"
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -282,7 +283,8 @@ func TestShutdownNeverDeadLetters(t *testing.T) {
 func TestUnwritableDeadLetterStallsThePartition(t *testing.T) {
 	t.Parallel()
 	for kind, handler := range map[string]pipeline.Handler{
-		"On": pipeline.On(func(context.Context, topics.ExecutionCompleted) error { return nil }),
+		"On":      pipeline.On(func(context.Context, topics.ExecutionCompleted) error { return nil }),
+		"OnBatch": pipeline.OnBatch(func(context.Context, []topics.ExecutionCompleted) error { return nil }),
 		"OnBatchTx": pipeline.OnBatchTx(func(ctx context.Context, tx pipeline.Tx, batch []topics.ExecutionCompleted) error {
 			_, err := tx.Exec(ctx, "INSERT")
 			return err
@@ -361,6 +363,43 @@ func TestBatchesKeepOrderAcrossTypes(t *testing.T) {
 	h.Feed(completed, completed, example[topics.ExecutionStarted](), completed, failed, failed, completed)
 	assert.Equal(t, []string{"completed 3 3", "failed 2", "completed 1 1"}, calls)
 	assert.EqualValues(t, 7, h.Position())
+}
+
+// An OnBatch handler gets runs of one type, and what follows a bad record is handled
+// before that is filed, in order.
+func TestOnBatchIsBisected(t *testing.T) {
+	t.Parallel()
+	var calls []string
+	c := consumer(pipeline.Mux(
+		pipeline.OnBatch(func(ctx context.Context, batch []topics.ExecutionCompleted) error {
+			text := ""
+			for _, e := range batch {
+				text += e.ExecutionID
+			}
+			calls = append(calls, text)
+			assert.Len(t, pipeline.BatchMetadata(ctx), len(batch))
+			if strings.Contains(text, "x") {
+				return pipeline.Permanent(errors.New("no"))
+			}
+			return nil
+		}),
+		pipeline.OnBatch(func(_ context.Context, batch []topics.ExecutionFailed) error {
+			calls = append(calls, fmt.Sprint("failed ", len(batch)))
+			return nil
+		}),
+	))
+	h := pipelinetest.New(t, c)
+	of := func(id string) topics.ExecutionCompleted {
+		e := example[topics.ExecutionCompleted]()
+		e.ExecutionID = id
+		return e
+	}
+	outcomes := h.Feed(of("a"), of("x"), of("b"), of("c"), example[topics.ExecutionFailed]())
+	assert.Equal(t, []pipelinetest.Outcome{
+		pipelinetest.Done, pipelinetest.DeadLettered, pipelinetest.Done, pipelinetest.Done, pipelinetest.Done}, outcomes)
+	assert.Equal(t, []string{"axbc", "ax", "a", "x", "bc", "failed 1"}, calls)
+	require.Len(t, h.DeadLetters(), 1)
+	assert.EqualValues(t, 1, h.DeadLetters()[0].Original.Offset)
 }
 
 // Any mix of good, failing, undecodable, unknown and repeated records, in batches

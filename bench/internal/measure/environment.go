@@ -17,7 +17,7 @@ type Environment struct {
 	Kernel   string `json:"kernel"`
 	Go       string `json:"go"`
 	Postgres string `json:"postgres,omitempty"`
-	Kafka    string `json:"kafka"`
+	Kafka    string `json:"kafka,omitempty"`
 	// Fsync is the median time of writing one page and making it durable, where the
 	// database lies.
 	Fsync time.Duration `json:"fsync_ns,omitempty"`
@@ -49,14 +49,18 @@ func readFile(path string) string {
 func (e Environment) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "machine   %d cores, Linux %s, %s\n", e.Cores, e.Kernel, e.Go)
-	fmt.Fprintf(&b, "servers   Kafka %s", e.Kafka)
+	var servers []string
+	if e.Kafka != "" {
+		servers = append(servers, "Kafka "+e.Kafka)
+	}
 	if e.Postgres != "" {
-		fmt.Fprintf(&b, "; PostgreSQL %s", e.Postgres)
+		servers = append(servers, "PostgreSQL "+e.Postgres)
 	}
 	if e.Fsync > 0 {
-		fmt.Fprintf(&b, "; one 8 KiB write and fdatasync takes %s", e.Fsync.Round(time.Microsecond))
+		servers = append(servers, fmt.Sprintf("one 8 KiB write and fdatasync takes %s", e.Fsync.Round(time.Microsecond)))
 	}
-	fmt.Fprintf(&b, "\nload      %s before, %s after\n", e.LoadBefore, e.LoadAfter)
+	fmt.Fprintf(&b, "servers   %s\n", strings.Join(servers, "; "))
+	fmt.Fprintf(&b, "load      %s before, %s after\n", e.LoadBefore, e.LoadAfter)
 	return b.String()
 }
 

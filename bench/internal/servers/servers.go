@@ -36,8 +36,8 @@ type Options struct {
 	// DSN names a PostgreSQL, as a URL, whose user may create databases; empty
 	// starts one.
 	DSN string
-	// NoPostgres leaves the database out.
-	NoPostgres bool
+	// NoPostgres leaves the database out, NoKafka the brokers.
+	NoPostgres, NoKafka bool
 	// Settings are settings of the PostgreSQL that is started, such as
 	// log_statement=all.
 	Settings map[string]string
@@ -48,7 +48,9 @@ type Options struct {
 
 // Flags registers the flags that fill in the options.
 func (o *Options) Flags(fs *flag.FlagSet) {
-	fs.StringVar(&o.Brokers, "brokers", "", "use these Kafka brokers (host:port,...) instead of starting one")
+	if !o.NoKafka {
+		fs.StringVar(&o.Brokers, "brokers", "", "use these Kafka brokers (host:port,...) instead of starting one")
+	}
 	if !o.NoPostgres {
 		fs.StringVar(&o.DSN, "dsn", "", "use this PostgreSQL (a URL) instead of starting one; a database is created in it and dropped")
 		fs.Func("pg-set", "name=value: a setting of the PostgreSQL that is started; may be repeated", o.set)
@@ -115,8 +117,10 @@ func (s *Servers) start(ctx context.Context, o Options) error {
 	if err := os.Chmod(dir, 0o711); err != nil {
 		return err
 	}
-	if err := s.startKafka(ctx, o.Brokers); err != nil {
-		return err
+	if !o.NoKafka {
+		if err := s.startKafka(ctx, o.Brokers); err != nil {
+			return err
+		}
 	}
 	if o.NoPostgres {
 		return nil

@@ -214,6 +214,11 @@ func (r *admissionRound) verify(ctx context.Context) error {
 	return nil
 }
 
+// isWaiting is true of a row, found by its id, that may be admitted. It is written so
+// that no partial index of what waits fits: these are small most of the time, and then
+// the plan that is made, and kept, reads all of a long queue for a few rows of it.
+const isWaiting = `state || '' = 'QUEUED' AND waits + 0 = 0`
+
 // lock locks the rows of what was picked. What is not in the answer was taken back.
 func (r *admissionRound) lock(ctx context.Context) (map[string]loaded, error) {
 	all := append(append([]admission.Pick(nil), r.picks...), r.oversize...)
@@ -222,7 +227,7 @@ func (r *admissionRound) lock(ctx context.Context) (map[string]loaded, error) {
 		ids[i] = p.ID
 	}
 	rows, err := load(ctx, r.tx, `SELECT `+columns+` FROM executions
-		WHERE id = ANY ($1::text[]::uuid[]) AND state = 'QUEUED' AND waits = 0 ORDER BY id FOR UPDATE SKIP LOCKED`, ids)
+		WHERE id = ANY ($1::text[]::uuid[]) AND `+isWaiting+` ORDER BY id FOR UPDATE SKIP LOCKED`, ids)
 	if err != nil {
 		return nil, err
 	}
@@ -240,7 +245,7 @@ func (r *admissionRound) lock(ctx context.Context) (map[string]loaded, error) {
 // being changed by somebody, who may yet leave them as they are.
 func (r *admissionRound) miss(ctx context.Context, locked map[string]loaded, ids []string) error {
 	rows, err := r.tx.Query(ctx, `SELECT id::text FROM executions
-		WHERE id = ANY ($1::text[]::uuid[]) AND state = 'QUEUED' AND waits = 0`, ids)
+		WHERE id = ANY ($1::text[]::uuid[]) AND `+isWaiting, ids)
 	if err != nil {
 		return err
 	}

@@ -54,8 +54,11 @@ type situationReader struct {
 	tx    pgx.Tx
 	terms Terms
 	step  time.Duration
-	// rivals are the other users of whose executions some wait.
-	rivals float64
+	// capacity is what the class has, user its user, and rivals the others of whose
+	// executions some wait.
+	capacity admission.Resources
+	user     execution.Party
+	rivals   []execution.Party
 }
 
 func (r *situationReader) read(ctx context.Context, id string) error {
@@ -86,7 +89,7 @@ func (r *situationReader) read(ctx context.Context, id string) error {
 // readWorkers reads what the workers of the class offer.
 func (r *situationReader) readWorkers(ctx context.Context) error {
 	q := r.Execution.Request
-	rows, err := r.tx.Query(ctx, workersSQL, q.ResourceClass)
+	rows, err := r.tx.Query(ctx, workersSQL, q.ResourceClass, admission.Unlimited)
 	if err != nil {
 		return fmt.Errorf("read workers: %w", err)
 	}
@@ -109,6 +112,7 @@ func (r *situationReader) readWorkers(ctx context.Context) error {
 	r.Workers, r.Total, r.Largest = len(workers), amounts(capacity.Total()), amounts(largest)
 	r.Cap = r.terms.Cap(q.ResourceClass)
 	capacity.Cap = r.terms.Caps[q.ResourceClass]
+	r.capacity = capacity.Total()
 	r.Servable = capacity.Servable(q.Executor, admission.Need(q.Requirements))
 	return nil
 }
@@ -152,7 +156,7 @@ func (r *situationReader) readPredecessors(ctx context.Context) error {
 func (r *situationReader) readUse(ctx context.Context) error {
 	q := r.Execution.Request
 	rows, err := r.tx.Query(ctx, `
-		SELECT l.tenant, l.user_name, sum(b.queued) > 0,
+		SELECT l.tenant, l.user_name, sum(b.queued)::bigint,
 			sum(b.slots)::bigint, sum(b.cpu_millis)::bigint, sum(b.memory_bytes)::bigint, sum(b.gpus)::bigint
 		FROM `+ledgerAndFeed+` AS b JOIN admission_lanes l ON l.id = b.lane
 		WHERE b.resource_class = $1
@@ -161,16 +165,16 @@ func (r *situationReader) readUse(ctx context.Context) error {
 		return fmt.Errorf("read use: %w", err)
 	}
 	var tenant, user string
-	var waits bool
+	var queued int
 	var used, all admission.Resources
 	_, err = pgx.ForEachRow(rows, []any{
-		&tenant, &user, &waits, &used[admission.Slots], &used[admission.CPUMillis], &used[admission.MemoryBytes], &used[admission.GPUs],
+		&tenant, &user, &queued, &used[admission.Slots], &used[admission.CPUMillis], &used[admission.MemoryBytes], &used[admission.GPUs],
 	}, func() error {
 		all = all.Plus(used)
 		if tenant == q.Tenant && user == q.User {
-			r.UserUsed = amounts(used)
-		} else if waits {
-			r.rivals += r.terms.Weight(tenant, user)
+			r.UserUsed, r.user.Share = amounts(used), share(used, r.capacity)
+		} else if queued > 0 {
+			r.rivals = append(r.rivals, execution.Party{Weight: r.terms.Weight(tenant, user), Share: share(used, r.capacity), Queued: queued})
 		}
 		return nil
 	})
@@ -178,7 +182,7 @@ func (r *situationReader) readUse(ctx context.Context) error {
 		return fmt.Errorf("read use: %w", err)
 	}
 	r.Used = amounts(all)
-	r.rivals /= r.terms.Weight(q.Tenant, q.User)
+	r.user.Weight = r.terms.Weight(q.Tenant, q.User)
 	return nil
 }
 
@@ -250,14 +254,14 @@ func (r *situationReader) readAhead(ctx context.Context) error {
 	err := r.tx.QueryRow(ctx, `
 		SELECT ahead.n, peers.n, own.n, own.before
 		FROM (
-			SELECT coalesce(sum(c.n), 0) AS n FROM generate_series(1, 5) AS p, LATERAL (
-				SELECT count(*) AS n FROM (
+			SELECT count(*) AS n FROM (
+				SELECT FROM generate_series(1, 5) AS p, LATERAL (
 					SELECT FROM executions q WHERE q.state = 'QUEUED' AND q.resource_class = $1 AND q.request ->> 'priority' = p::text
-					  AND q.rank <= $5 AND q.waits = 0 LIMIT $8) AS picked) AS c) AS ahead, (
-			SELECT coalesce(sum(c.n), 0) AS n FROM generate_series(1, 5) AS p, LATERAL (
-				SELECT count(*) AS n FROM (
+					  AND q.rank <= $5 AND q.waits = 0 LIMIT $8) AS picked LIMIT $8) AS c) AS ahead, (
+			SELECT count(*) AS n FROM (
+				SELECT FROM generate_series(1, 5) AS p, LATERAL (
 					SELECT FROM executions q WHERE q.state = 'QUEUED' AND q.resource_class = $1 AND q.request ->> 'priority' = p::text
-					  AND q.rank > $5 AND q.rank <= $4 AND q.waits = 0 LIMIT $8) AS picked) AS c) AS peers, (
+					  AND q.rank > $5 AND q.rank <= $4 AND q.waits = 0 LIMIT $8) AS picked LIMIT $8) AS c) AS peers, (
 			SELECT count(*) AS n, count(*) FILTER (WHERE (rank, id) < ($6, $7::text::uuid)) AS before FROM (
 				SELECT q.rank, q.id FROM admission_lanes l JOIN executions q ON q.lane = l.id
 				WHERE l.tenant = $2 AND l.user_name = $3 AND l.resource_class = $1
@@ -268,11 +272,31 @@ func (r *situationReader) readAhead(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("count executions ahead: %w", err)
 	}
-	r.Ahead = execution.Ahead{Higher: min(higher, execution.AheadMax), Own: ownBefore}
-	if others := all - own; others > 0 && r.rivals > 0 {
-		r.Ahead.Others, r.Ahead.Rivals = min(others, execution.AheadMax), r.rivals
+	r.Ahead = execution.Ahead{Higher: higher, Own: ownBefore}
+	cost := share(admission.Need(e.Request.Requirements), r.capacity)
+	if cost == 0 {
+		cost = 1
+	}
+	others := max(all-own, 0)
+	if all == execution.AheadMax {
+		others = all // there are more than were counted
+	}
+	r.Ahead.Others = min(others, execution.Turns(ownBefore, r.user, cost, r.rivals))
+	for _, rival := range r.rivals {
+		r.Ahead.Rivals += rival.Weight / r.user.Weight
 	}
 	return nil
+}
+
+// share is the largest part of any one resource of a class that used is.
+func share(used, total admission.Resources) float64 {
+	most := 0.0
+	for k, n := range used {
+		if total[k] > 0 && total[k] < admission.Unlimited {
+			most = max(most, float64(n)/float64(total[k]))
+		}
+	}
+	return most
 }
 
 // readNext reads the execution of the class that has waited for longest, by rank.

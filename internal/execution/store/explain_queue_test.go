@@ -99,7 +99,7 @@ func TestSituationTellsOfSharesAndPlaces(t *testing.T) {
 	s := b.situation(first[3], terms)
 	assert.Equal(t, 2, s.Used.Slots)
 	assert.Equal(t, 2, s.UserUsed.Slots)
-	assert.Equal(t, execution.Ahead{Higher: 1, Own: 1, Others: 5, Rivals: 4}, s.Ahead, "bob counts twice, cyd and dan once")
+	assert.Equal(t, execution.Ahead{Higher: 1, Own: 1, Others: 5, Rivals: 4}, s.Ahead, "ada holds everything, so all others go first; bob counts twice")
 	x := s.Explain()
 	assert.Equal(t, []execution.WaitCode{execution.WaitCapacity, execution.WaitShare, execution.WaitBehind}, codes(x))
 	assert.Equal(t, 8, x.Position)
@@ -292,4 +292,26 @@ func TestWorkersAreListed(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, again, 1)
 	assert.Equal(t, "w", again[0].ID)
+}
+
+// However many there are, the count ends where it says.
+func TestAheadIsCountedNoFurther(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.announce(1)
+	first, last := b.submit(request(by("ada")))[0], b.submit(request(by("bob")))[0]
+	b.queue(first, last)
+	_, err := b.pool.Exec(t.Context(), `
+		INSERT INTO executions (id, tenant, user_name, executor, resource_class, slots, request, state, version, attempt,
+			ready_at, rank, requested_at, queued_at, lane, waits)
+		SELECT gen_random_uuid(), tenant, user_name, executor, resource_class, slots, request, state, version, attempt,
+			ready_at, rank - interval '1 day', requested_at, queued_at, lane, waits
+		FROM executions, generate_series(1, $2) WHERE id = $1::text::uuid`, first, execution.AheadMax+10)
+	require.NoError(t, err)
+	s := b.situation(last)
+	assert.Equal(t, execution.AheadMax, s.Ahead.Higher)
+	assert.Equal(t, execution.AheadMax, s.Ahead.Count())
+	x := s.Explain()
+	assert.Equal(t, execution.AheadMax+1, x.Position, "which stands for any place behind")
+	assert.Contains(t, x.Waits[len(x.Waits)-1].Message, "10000 or more executions go before it")
 }

@@ -43,7 +43,13 @@ type Store struct {
 	pool   *pgxpool.Pool
 	waker  Waker
 	policy execution.Policy
+	// relay takes what was committed the short way; nil: there is none.
+	relay *outbox.Handover
 }
+
+// HandOver has the events of committed transactions handed to the relay of this
+// process. It is called before the store is used.
+func (s *Store) HandOver(relay *outbox.Handover) { s.relay = relay }
 
 // New returns a store on the pool. The waker is told about committed work.
 func New(pool *pgxpool.Pool, waker Waker, policy execution.Policy) *Store {
@@ -200,6 +206,9 @@ func (q *queued) Exec(_ context.Context, sql string, args ...any) (pgconn.Comman
 	return pgconn.CommandTag{}, nil
 }
 
+// Queue implements outbox.Queuer.
+func (q *queued) Queue(sql string, args ...any) *pgx.QueuedQuery { return q.batch.Queue(sql, args...) }
+
 // inBatch sends the statements of fn in one round trip.
 func inBatch(ctx context.Context, tx pgx.Tx, fn func(b statements) error) error {
 	var q queued
@@ -221,11 +230,11 @@ func (c *change) publish(ctx context.Context, tx statements) error {
 	var batch entries
 	for _, e := range c.executions {
 		for _, r := range e.TakeEvents() {
-			batch.add(ctx, r.Event, topics.ExecutionEvents, topics.WithTime(r.At), topics.WithSequence(r.Sequence))
+			batch.add(ctx, r.Event, topics.ExecutionEvents, r.Sequence, topics.WithTime(r.At), topics.WithSequence(r.Sequence))
 		}
 	}
 	for _, task := range c.tasks {
-		batch.add(ctx, task, topics.ExecutionTasks, topics.WithTime(task.ScheduledAt))
+		batch.add(ctx, task, topics.ExecutionTasks, 0, topics.WithTime(task.ScheduledAt))
 	}
 	if batch.err != nil {
 		return batch.err
@@ -243,8 +252,9 @@ type entries struct {
 }
 
 // add wraps an event. What one execution sets off shares its id as correlation
-// id, and the trace of whoever caused the change.
-func (b *entries) add(ctx context.Context, ev topics.Event, topic topics.Topic, options ...topics.EnvelopeOption) {
+// id, and the trace of whoever caused the change. The version is that which the
+// event led to, 0 for what is none.
+func (b *entries) add(ctx context.Context, ev topics.Event, topic topics.Topic, version int64, options ...topics.EnvelopeOption) {
 	carrier := propagation.MapCarrier{}
 	propagation.TraceContext{}.Inject(ctx, carrier)
 	options = append(options,
@@ -255,7 +265,7 @@ func (b *entries) add(ctx context.Context, ev topics.Event, topic topics.Topic, 
 		b.err = err
 	}
 	b.all = append(b.all, outbox.Entry{
-		AggregateType: AggregateType, AggregateID: ev.EventKey(), Topic: topic, Envelope: env,
+		AggregateType: AggregateType, AggregateID: ev.EventKey(), Topic: topic, Envelope: env, Version: version,
 	})
 }
 
@@ -311,15 +321,22 @@ func update(ctx context.Context, tx statements, executions []*execution.Executio
 
 // inTx runs fn in a transaction and wakes those who wait for what it committed.
 func (s *Store) inTx(ctx context.Context, fn func(ctx context.Context, tx pgx.Tx) error, wake ...string) error {
-	if err := postgres.InTx(ctx, s.pool, fn); err != nil {
+	var written outbox.Written
+	err := postgres.InTx(outbox.Gathering(ctx, &written), s.pool, func(ctx context.Context, tx pgx.Tx) error {
+		written.Reset()
+		return fn(ctx, tx)
+	})
+	if err != nil {
 		return err
+	}
+	if !s.relay.Hand(&written) {
+		s.waker.Wake(outbox.WakeName)
 	}
 	s.wake(wake...)
 	return nil
 }
 
 func (s *Store) wake(names ...string) {
-	s.waker.Wake(outbox.WakeName)
 	for _, name := range names {
 		s.waker.Wake(name)
 	}

@@ -41,7 +41,12 @@ type bench struct {
 
 func setup(t *testing.T, change ...func(*execution.Policy)) *bench {
 	t.Helper()
-	dsn := testenv.Database(t, postgres.MigrateDSN)
+	return openBench(t, testenv.Database(t, postgres.MigrateDSN), change...)
+}
+
+// openBench is setup on a database that is there.
+func openBench(t *testing.T, dsn string, change ...func(*execution.Policy)) *bench {
+	t.Helper()
 	pool, err := postgres.Open(t.Context(), postgres.Config{DSN: secret.New(dsn)})
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)

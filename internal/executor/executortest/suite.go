@@ -40,6 +40,9 @@ type Subject struct {
 	Beat json.RawMessage
 	// Stubborn writes "beat\n" like Beat but does not react to being asked.
 	Stubborn json.RawMessage
+	// Report reports 3 of 12 as done with the message "files", writes the checkpoint
+	// that it was given to stdout, keeps "row 3" as its own, and ends well.
+	Report json.RawMessage
 	// Release ends what Stubborn attempts an executor could not end; nil for one
 	// that can end everything.
 	Release func()
@@ -50,13 +53,21 @@ type Subject struct {
 // is ended.
 func Start(t testing.TB, e executor.Executor, spec json.RawMessage, lease time.Duration, maxOutput int64) *Attempt {
 	t.Helper()
+	return StartTask(t, e, executor.Task{Spec: spec, MaxOutputBytes: maxOutput}, lease)
+}
+
+// StartTask is Start for a task of which the test has filled in what it needs. The
+// reports go to the attempt's Reports unless the task has a Reporter.
+func StartTask(t testing.TB, e executor.Executor, task executor.Task, lease time.Duration) *Attempt {
+	t.Helper()
 	ctx, cancel := context.WithCancelCause(context.Background())
-	a := &Attempt{Recorder: new(Recorder), Lease: NewLease(lease), Cancel: cancel, done: make(chan struct{})}
-	task := executor.Task{
-		ExecutionID:    fmt.Sprintf("execution-%d", attempts.Add(1)),
-		Attempt:        1,
-		Spec:           spec,
-		MaxOutputBytes: maxOutput,
+	a := &Attempt{
+		Recorder: new(Recorder), Reports: new(Reports), Lease: NewLease(lease), Cancel: cancel, done: make(chan struct{}),
+	}
+	task.ExecutionID = fmt.Sprintf("execution-%d", attempts.Add(1))
+	task.Attempt = max(task.Attempt, 1)
+	if task.Reporter == nil {
+		task.Reporter = a.Reports
 	}
 	go func() {
 		defer close(a.done)
@@ -87,6 +98,7 @@ func Run(t *testing.T, s Subject) {
 		run  func(*testing.T, Subject)
 	}{
 		{"completes", completes},
+		{"passes reports and checkpoints on", reports},
 		{"fails by itself", fails},
 		{"does not retry what cannot succeed", cannotSucceed},
 		{"keeps output in order and binary", keepsOutput},
@@ -115,6 +127,18 @@ func completes(t *testing.T, s Subject) {
 	assert.Equal(t, "three\n", a.Stderr())
 	assert.Equal(t, executor.StreamSummary{Bytes: 8, KeptBytes: 8}, result.Stdout)
 	assert.Equal(t, executor.StreamSummary{Bytes: 6, KeptBytes: 6}, result.Stderr)
+}
+
+func reports(t *testing.T, s Subject) {
+	t.Parallel()
+	checkpoint := []byte("row 2, \x00\xff")
+	a := StartTask(t, s.New(t), executor.Task{Spec: s.Report, Attempt: 2, Checkpoint: checkpoint, MaxOutputBytes: ample}, longLease)
+	result := a.Wait(t)
+	assert.Equal(t, executor.Completed, result.Outcome, result.Message)
+	assert.Equal(t, string(checkpoint), a.Stdout())
+	progress, checkpoints := a.All()
+	assert.Equal(t, []executor.Progress{{Done: 3, Total: 12, Message: "files"}}, progress)
+	assert.Equal(t, [][]byte{[]byte("row 3")}, checkpoints)
 }
 
 func fails(t *testing.T, s Subject) {

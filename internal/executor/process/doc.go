@@ -47,6 +47,27 @@
 // # Environment of a program
 //
 // PATH, HOME and TMPDIR (both the working directory), LANG=C.UTF-8,
-// MILLRACE_EXECUTION_ID, MILLRACE_ATTEMPT, MILLRACE_WORKDIR, and what the spec
-// adds; the spec wins, except for the MILLRACE_ names.
+// MILLRACE_EXECUTION_ID, MILLRACE_ATTEMPT, MILLRACE_WORKDIR, MILLRACE_REPORT,
+// MILLRACE_CHECKPOINT (if there is one), and what the spec adds; the spec wins,
+// except for the MILLRACE_ names.
+//
+// # Progress and checkpoints
+//
+// MILLRACE_REPORT is the path of a pipe. What a program writes to it are lines of
+// JSON:
+//
+//	{"progress": 0.25, "message": "reading"}      a fraction from 0 to 1
+//	{"done": 3, "total": 12, "message": "files"}  or numbers; without total a count
+//	{"checkpoint": "row 300"}                     a text for the next attempt
+//	{"checkpoint_base64": "AAECAw=="}             or any bytes, up to 64 KiB
+//
+// Each replaces what was told before. From a shell:
+//
+//	echo '{"done":3,"total":12}' >"$MILLRACE_REPORT"
+//
+// MILLRACE_CHECKPOINT is the path of a file with the last checkpoint of the attempts
+// before. A line of up to 4096 bytes arrives whole whoever else writes; longer ones
+// are for one writer at a time. Lines that make no sense are skipped, and the first
+// of an attempt is in the worker's log. Writing never blocks for longer than the
+// worker takes to read, and does not wait for anything to be stored.
 package process

@@ -151,5 +151,8 @@ func TestConformance(t *testing.T) {
 		Flood:         func(n int) json.RawMessage { return program("flood", strconv.Itoa(n)) },
 		Beat:          program("beat"),
 		Stubborn:      program("stubborn"),
+		Report: shell(`cat "$MILLRACE_CHECKPOINT"
+			echo '{"done":3,"total":12,"message":"files"}' >"$MILLRACE_REPORT"
+			echo '{"checkpoint":"row 3"}' >"$MILLRACE_REPORT"`),
 	})
 }

@@ -46,7 +46,7 @@ func TestEnvironmentHoldsNothingOfTheWorker(t *testing.T) {
 	require.NotEmpty(t, id)
 	assert.Equal(t, map[string]string{
 		"PATH": process.PathDefault, "HOME": dir, "TMPDIR": dir, "LANG": "de_DE.UTF-8", "COLOUR": "red",
-		"MILLRACE_EXECUTION_ID": id, "MILLRACE_ATTEMPT": "1", "MILLRACE_WORKDIR": dir,
+		"MILLRACE_EXECUTION_ID": id, "MILLRACE_ATTEMPT": "1", "MILLRACE_WORKDIR": dir, "MILLRACE_REPORT": strings.Replace(dir, "/attempt-", "/report-", 1),
 	}, names)
 	assert.NoDirExists(t, dir)
 

@@ -200,7 +200,7 @@ func (s *supervisor) finish() {
 		r.Signal = int(status.Signal())
 	}
 	if s.report(r) != nil || s.orphan {
-		_ = removeTree(s.start.Dir)
+		_ = removeAttempt(s.start.Dir)
 	}
 }
 

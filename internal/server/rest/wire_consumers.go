@@ -17,7 +17,7 @@ type Consumer struct {
 	Name  string `json:"name"`
 	Group string `json:"group" doc:"The consumer group in Kafka"`
 	Topic string `json:"topic" doc:"The name at the broker"`
-	Kind  string `json:"kind" enum:"On,OnTx,OnBatchTx" doc:"OnTx and OnBatchTx consumers have their position in PostgreSQL, On consumers in Kafka"`
+	Kind  string `json:"kind" enum:"On,OnBatch,OnTx,OnBatchTx" doc:"OnTx and OnBatchTx consumers have their position in PostgreSQL, On and OnBatch consumers in Kafka"`
 	State string `json:"state" enum:"offset_problem,stalled,unowned,unreported,paused,running,idle" doc:"The worst of its partitions"`
 	// Lag is missing where a part of it is not known.
 	Lag        *int64              `json:"lag,omitempty" doc:"Records that wait; absent when it cannot be told"`

@@ -46,6 +46,8 @@ type Case struct {
 	Brokers int
 	// SmallDisk asks for a world whose database is on a disk of so many MiB.
 	SmallDisk int
+	// WrongClock asks for a world whose processes have wrong clocks.
+	WrongClock bool
 	// Skip is why the case cannot run here; empty if it can.
 	Skip string
 
@@ -54,7 +56,7 @@ type Case struct {
 
 // Cases returns all cases, in their order.
 func Cases() []Case {
-	return slices.Concat(processCases(), brokerCases(), databaseCases(), linkCases(), consumerCases(), restoreCases())
+	return slices.Concat(processCases(), brokerCases(), databaseCases(), linkCases(), consumerCases(), restoreCases(), clockCases(), loadCases())
 }
 
 // Select returns the cases with the ids, or an error that names the ones that

@@ -112,6 +112,9 @@ func (c *consumer) ledgerEach(pool *pgxpool.Pool) pipeline.Consumer {
 	return pipeline.Consumer{
 		Name: LedgerEach, Topic: Ledger, Delivery: impatient(),
 		Handle: pipeline.On(func(ctx context.Context, e Entry) error {
+			if err := c.drag(ctx, pool, LedgerEach); err != nil {
+				return err
+			}
 			if err := c.suffer(ctx, e, func() (bool, error) { return cured(ctx, pool, pipeline.Metadata(ctx).Envelope.ID) }); err != nil {
 				return err
 			}
@@ -176,6 +179,21 @@ func cured(ctx context.Context, q querier, eventID string) (bool, error) {
 	var is bool
 	err := q.QueryRow(ctx, `SELECT EXISTS (SELECT FROM chaos_cures WHERE event_id = $1)`, eventID).Scan(&is)
 	return is, err
+}
+
+// drag takes the time that each entry is to take at the consumer; see Drag.
+func (c *consumer) drag(ctx context.Context, pool *pgxpool.Pool, name string) error {
+	var millis int64
+	err := pool.QueryRow(ctx, `SELECT coalesce(max(millis), 0) FROM chaos_drags WHERE consumer = $1`, name).Scan(&millis)
+	if err != nil || millis == 0 {
+		return err
+	}
+	select {
+	case <-time.After(time.Duration(millis) * time.Millisecond):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // errPoison is what poison fails with.

@@ -28,7 +28,8 @@ CREATE TABLE IF NOT EXISTS chaos_ledger (
     partition integer NOT NULL, "offset" bigint NOT NULL, epoch bigint NOT NULL, process text NOT NULL,
     at timestamptz NOT NULL DEFAULT clock_timestamp());
 CREATE INDEX IF NOT EXISTS chaos_ledger_event ON chaos_ledger (consumer, event_id);
-CREATE TABLE IF NOT EXISTS chaos_cures (event_id text PRIMARY KEY);`
+CREATE TABLE IF NOT EXISTS chaos_cures (event_id text PRIMARY KEY);
+CREATE TABLE IF NOT EXISTS chaos_drags (consumer text PRIMARY KEY, millis bigint NOT NULL);`
 
 // Prepare makes the workload's tables.
 func Prepare(ctx context.Context, db *pgxpool.Pool) error {

@@ -36,6 +36,7 @@ type Producer struct {
 	rate  int64        // transactions per second, all writers together
 	slow  atomic.Int64 // how many entries are still to be slow; see MakeSlow
 	delay atomic.Int64 // and how slow, in ms
+	pad   atomic.Int64 // the size of each entry in bytes; 0 is the usual one
 	pools []*pgxpool.Pool
 	next  map[string]int64 // by topic and key; each key has one writer
 
@@ -112,6 +113,9 @@ func (p *Producer) MakeSlow(n int, d time.Duration) {
 	p.slow.Store(int64(n))
 }
 
+// MakeLarge has entries be of so many bytes; 0 is as usual again.
+func (p *Producer) MakeLarge(bytes int) { p.pad.Store(int64(bytes)) }
+
 // Run writes until ctx ends.
 func (p *Producer) Run(ctx context.Context, seed uint64) {
 	var all sync.WaitGroup
@@ -162,6 +166,9 @@ func (p *Producer) kind(rng *rand.Rand) Entry {
 		e.Pad = strings.Repeat("y", 20_000)
 	case p.slow.Load() > 0 && p.slow.Add(-1) >= 0:
 		e.Kind, e.Millis = Stubborn, p.delay.Load()
+	}
+	if size := p.pad.Load(); size > 0 {
+		e.Pad = strings.Repeat("z", int(size))
 	}
 	return e
 }

@@ -140,6 +140,37 @@ func (r *Requests) insist(ctx context.Context, request client.Request, api int) 
 	}
 }
 
+// Flood asks for many executions at once, in batches, until all are accepted, and
+// returns their ids.
+func (r *Requests) Flood(ctx context.Context, requests []client.Request) ([]string, error) {
+	const batch = 100
+	var ids []string
+	for from := 0; from < len(requests); {
+		part := requests[from:min(from+batch, len(requests))]
+		for i := range part {
+			if part[i].IdempotencyKey == "" {
+				part[i].IdempotencyKey = fmt.Sprintf("request-%d", r.serial.Add(1))
+			}
+		}
+		outcomes, err := r.clients[0].SubmitBatch(ctx, part)
+		if ctx.Err() != nil {
+			return ids, ctx.Err()
+		}
+		if err != nil {
+			continue
+		}
+		for i, o := range outcomes {
+			if o.Problem != nil {
+				return ids, o.Problem
+			}
+			r.answered(part[i].IdempotencyKey, o.Execution.ID)
+			ids = append(ids, o.Execution.ID)
+		}
+		from += len(part)
+	}
+	return ids, nil
+}
+
 func (r *Requests) answered(key, id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -158,7 +189,19 @@ func (r *Requests) request(rng *rand.Rand) client.Request {
 		b, _ := json.Marshal(v) // strings and lists of them can be encoded
 		return b
 	}
-	request := client.Request{Executor: "function", IdempotencyKey: key, Labels: map[string]string{"workload": "chaos"}}
+	request := client.Request{
+		Executor: "function", IdempotencyKey: key, Labels: map[string]string{"workload": "chaos"},
+		User: fmt.Sprintf("user-%d", rng.IntN(8)), Priority: 1 + rng.IntN(5),
+	}
+	switch rng.IntN(8) {
+	case 0, 1:
+		request.ConcurrencyKey = fmt.Sprintf("key-%d", rng.IntN(6))
+	case 2:
+		soon := time.Now().Add(time.Duration(rng.IntN(5)) * time.Second)
+		request.NotBefore = &soon
+	case 3:
+		request.Requirements = &client.Requirements{Slots: 1 + rng.IntN(3)}
+	}
 	switch n := rng.IntN(20); {
 	case n < 10:
 		request.Spec = text(client.FunctionSpec{Name: "noop"})

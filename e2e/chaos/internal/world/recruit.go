@@ -3,9 +3,18 @@ package world
 import (
 	"fmt"
 	"path/filepath"
+	"time"
 
+	"github.com/millrace/millrace/e2e/chaos/internal/clock"
 	"github.com/millrace/millrace/internal/testenv/program"
 )
+
+// workerSlots is how many slots each worker has: few enough that the requests have to
+// wait for each other.
+const workerSlots = 4
+
+// Slots is how many slots all workers have together.
+func (w *World) Slots() int64 { return int64(len(w.Part(Worker)) * workerSlots) }
 
 // settings of every process: times short enough that a fault of some seconds
 // matters, and pools small enough for many processes.
@@ -13,7 +22,7 @@ func settings() []string {
 	return []string{
 		"kafka.session_timeout=11s", "kafka.heartbeat_interval=500ms", "kafka.rebalance_timeout=15s", "kafka.dial_timeout=3s",
 		"postgres.max_conns=6", "worker.lease=6s", "worker.heartbeat=1s", "worker.shutdown_grace=3s",
-		"coordinator.max_deliveries=1000", "coordinator.start_limit=10s", "topics.execution_events.partitions=6",
+		fmt.Sprintf("worker.slots=%d", workerSlots), "coordinator.max_deliveries=1000", "coordinator.start_limit=10s", "topics.execution_events.partitions=6",
 	}
 }
 
@@ -68,10 +77,22 @@ func (w *World) recruitServe(name, part, roles, link string) (*Member, error) {
 	for _, s := range settings() {
 		args = append(args, "--set", s)
 	}
+	binary := w.Millrace
+	if w.WrongClock != "" {
+		binary, env = w.WrongClock, append(env, clock.Variable+"="+wrongClock(link))
+	}
 	return &Member{
 		Name: name, Part: part, Link: link, Fixed: true, world: w,
-		launch: program.Launch{Binary: w.Millrace, Args: args, Env: env, Home: w.Dir},
+		launch: program.Launch{Binary: binary, Args: args, Env: env, Home: w.Dir},
 	}, nil
+}
+
+// wrongClock is how wrong the clocks of the processes on a link are.
+func wrongClock(link string) string {
+	if link == LinkA {
+		return clock.Wrong(5*time.Minute, 0)
+	}
+	return clock.Wrong(-5*time.Minute, 12*time.Second)
 }
 
 func (w *World) recruitConsumer(name, link string, fixed bool) (*Member, error) {

@@ -35,6 +35,10 @@ type Options struct {
 	// Consumers is how many consumer processes run from the start; as many again can
 	// join.
 	Consumers int
+	// WrongClock is a program whose clock can be wrong (package clock): the first
+	// process of every part then is five minutes ahead, the clock of the second one is
+	// set back by five minutes soon after its start. Empty: all clocks are right.
+	WrongClock string
 	// Environ is added to the environment of consumers.
 	Environ []string
 	// Log gets a line per thing that happens.
