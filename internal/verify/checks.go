@@ -41,6 +41,32 @@ FROM executions
 WHERE slots <> greatest((request -> 'requirements' ->> 'slots')::integer, 1) OR resource_class <> request ->> 'resource_class'`,
 		},
 		{
+			Name:     "admission-books",
+			Sentence: "In each lane, the ledger and what the feed adds to it are what its executions wait for and hold.",
+			Kind:     Fault,
+			SQL: `
+WITH books AS (
+	SELECT lane, sum(queued) AS queued, sum(running) AS running, sum(slots) AS slots, sum(cpu_millis) AS cpu_millis,
+		sum(memory_bytes) AS memory_bytes, sum(gpus) AS gpus
+	FROM (
+		SELECT lane, queued, running, slots, cpu_millis, memory_bytes, gpus FROM admission_ledger
+		UNION ALL SELECT lane, queued, running, slots, cpu_millis, memory_bytes, gpus FROM admission_feed) AS written
+	GROUP BY lane),
+truth AS (
+	SELECT lane, count(*) FILTER (WHERE NOT admitted) AS queued, count(*) FILTER (WHERE admitted) AS running,
+		sum(slots) FILTER (WHERE admitted) AS slots, sum(cpu_millis) FILTER (WHERE admitted) AS cpu_millis,
+		sum(memory_bytes) FILTER (WHERE admitted) AS memory_bytes, sum(gpus) FILTER (WHERE admitted) AS gpus
+	FROM (SELECT *, state <> 'QUEUED' AS admitted FROM executions WHERE state IN ('QUEUED', 'SCHEDULED', 'RUNNING')) AS open
+	GROUP BY lane),
+compared AS (
+	SELECT coalesce(b.lane, t.lane) AS lane,
+		ARRAY[coalesce(b.queued, 0), coalesce(b.running, 0), coalesce(b.slots, 0), coalesce(b.cpu_millis, 0), coalesce(b.memory_bytes, 0), coalesce(b.gpus, 0)] AS written,
+		ARRAY[coalesce(t.queued, 0), coalesce(t.running, 0), coalesce(t.slots, 0), coalesce(t.cpu_millis, 0), coalesce(t.memory_bytes, 0), coalesce(t.gpus, 0)] AS "true"
+	FROM books b FULL JOIN truth t ON t.lane = b.lane)
+SELECT coalesce(lane::text, 'no lane'), format('queued, running, slots, cpu, memory and gpus are written as %s and are %s', written, "true")
+FROM compared WHERE written <> "true"`,
+		},
+		{
 			Name:     "concurrency-keys",
 			Sentence: "Of the executions with one concurrency key only the first that has not ended is admitted.",
 			Kind:     Fault,

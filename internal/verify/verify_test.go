@@ -37,7 +37,7 @@ func TestEverythingHolds(t *testing.T) {
 func TestEmptyDatabaseHolds(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	_, err := w.pool.Exec(t.Context(), `TRUNCATE executions, execution_outputs, outbox_events, event_log, execution_views, consumer_offsets,
+	_, err := w.pool.Exec(t.Context(), `TRUNCATE executions, admission_ledger, admission_feed, execution_outputs, outbox_events, event_log, execution_views, consumer_offsets,
 		dead_letters, dead_letter_actions`)
 	require.NoError(t, err)
 	report, err := verify.Run(t.Context(), w.pool, verify.Options{Settled: true})
@@ -66,12 +66,15 @@ func breaks() map[string]struct {
 	return map[string]damage{
 		"leases": {sql: []string{`UPDATE executions SET lease_expires_at = NULL WHERE id = ` + one("RUNNING")}},
 		"ends":   {sql: []string{`UPDATE executions SET finished_at = NULL WHERE id = ` + one("COMPLETED")}},
-		"capacity": {sql: []string{
-			`UPDATE executions SET slots = slots + 1 WHERE id = ` + one("RUNNING"),
-		}},
+		"capacity": {
+			sql:  []string{`UPDATE executions SET slots = slots + 1 WHERE id = ` + one("RUNNING")},
+			also: []string{"admission-books"},
+		},
+		"admission-books": {sql: []string{`DELETE FROM admission_feed WHERE ctid = (SELECT ctid FROM admission_feed WHERE queued <> 0 OR slots <> 0 LIMIT 1)`,
+			`UPDATE admission_ledger SET gpus = gpus + 1 WHERE lane = (SELECT lane FROM admission_ledger LIMIT 1)`}},
 		"concurrency-keys": {
 			sql:  []string{`UPDATE executions SET state = 'SCHEDULED' WHERE state = 'QUEUED' AND concurrency_key IS NOT NULL`},
-			also: []string{"states-told", "views-agree"},
+			also: []string{"states-told", "views-agree", "admission-books"},
 		},
 		"due": {sql: []string{`UPDATE executions SET due_at = now() - interval '1 hour' WHERE id = ` + one("SCHEDULED")}},
 		"events-complete": {
