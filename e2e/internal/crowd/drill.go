@@ -22,6 +22,9 @@ type Options struct {
 	// Executions, Users and Coordinators are how many there are.
 	Executions, Users, Coordinators int
 	Seed                            uint64
+	// Hurts is how often a coordinator is killed or frozen at most; 0 is until all
+	// executions have ended.
+	Hurts int
 	// Real runs on Apache Kafka instead of the embedded broker.
 	Real bool
 	// DSN is a PostgreSQL to use, with an empty database; by default the drill starts
@@ -39,8 +42,10 @@ type Report struct {
 	// were admitted, and Admitters the processes that did.
 	Ends                  map[string]int
 	Admissions, Admitters int
-	// Peak is the most slots that were in use at once.
-	Peak  int64
+	// Snapshots is how often the books were looked at under way.
+	Snapshots int
+	// Peaks is the most that was in use at once, by resource class.
+	Peaks map[string]history.Resources
 	Took  time.Duration
 	Found []history.Violation
 }
@@ -51,9 +56,10 @@ func (r Report) Line() string {
 	if len(r.Found) > 0 {
 		word = "FAIL"
 	}
-	return fmt.Sprintf("crowd: %s seed=%d executions=%d users=%d coordinators=%d kills=%d freezes=%d admissions=%d admitters=%d peak=%d/%d"+
+	return fmt.Sprintf("crowd: %s seed=%d executions=%d users=%d coordinators=%d kills=%d freezes=%d admissions=%d admitters=%d snapshots=%d peaks=%d/%d,%d/%d"+
 		" completed=%d failed=%d cancelled=%d rejected=%d violations=%d took=%s",
-		word, r.Seed, r.Executions, r.Users, r.Coordinators, r.Kills, r.Freezes, r.Admissions, r.Admitters, r.Peak, capacity,
+		word, r.Seed, r.Executions, r.Users, r.Coordinators, r.Kills, r.Freezes, r.Admissions, r.Admitters, r.Snapshots,
+		r.Peaks[everyday].Slots, everydayCap, r.Peaks[heavy].Slots, heavyCap,
 		r.Ends[client.Completed], r.Ends[client.Failed], r.Ends[client.Cancelled], r.Ends[client.Rejected], len(r.Found), r.Took.Round(100*time.Millisecond))
 }
 
@@ -112,6 +118,11 @@ func (d *drill) work(ctx context.Context) error {
 	all.Go(func() {
 		if err := d.torment(ctx, done); err != nil {
 			cancel(fmt.Errorf("torment: %w", err))
+		}
+	})
+	all.Go(func() {
+		if err := d.watch(ctx, done); err != nil {
+			cancel(fmt.Errorf("watch: %w", err))
 		}
 	})
 	err := d.submit(ctx)
@@ -190,6 +201,26 @@ func (d *drill) submitBatch(ctx context.Context, c *client.Client, asks []ask, f
 	return nil
 }
 
+// watch holds what is true at every moment against snapshots of the database, until
+// the work is done.
+func (d *drill) watch(ctx context.Context, done <-chan struct{}) error {
+	for told := false; ; d.report.Snapshots++ {
+		report, err := verify.Run(ctx, d.in.db, verify.Options{
+			Only: []string{"admission-books", "capacity", "concurrency-keys", "leases", "ends"}, Timeout: time.Minute,
+		})
+		if err != nil {
+			return err
+		}
+		if !report.OK() && !told {
+			d.find("books", "snapshot", "%s", report.Broken())
+			told = true
+		}
+		if !pause(ctx, done, time.Second) {
+			return context.Cause(ctx)
+		}
+	}
+}
+
 // drain waits until every execution has ended.
 func (d *drill) drain(ctx context.Context) error {
 	return d.lasting(ctx, "all executions have ended", `SELECT count(*) FROM executions WHERE finished_at IS NULL`)
@@ -199,6 +230,8 @@ func (d *drill) drain(ctx context.Context) error {
 func (d *drill) settle(ctx context.Context) error {
 	d.note("all executions have ended")
 	for _, g := range []struct{ what, sql string }{
+		{"the admitters have closed their books", `SELECT (SELECT count(*) FROM admission_feed) + (SELECT count(*) FROM limit_buckets WHERE in_use <> 0)
+			+ (SELECT count(*) FROM admission_ledger WHERE (queued, running, slots, cpu_millis, memory_bytes, gpus) <> (0, 0, 0, 0, 0, 0))`},
 		{"the outbox is drained", `SELECT count(*) FROM outbox_events WHERE status = 'PENDING'`},
 		{"the log is complete", `SELECT count(*) FROM executions e WHERE e.version > (
 			SELECT count(DISTINCT event_id) FROM event_log l WHERE l.subject = e.id::text AND l.topic = 'execution_events')`},
@@ -246,7 +279,8 @@ func (d *drill) judge(ctx context.Context) error {
 		return err
 	}
 	d.report.Found = append(d.report.Found, history.Judge(h, rules())...)
-	d.report.Peak = history.Peaks(h)[class].Slots
+	d.report.Peaks = history.Peaks(h)
+	d.rejections(h)
 	there := make([]string, 0, len(h.Lives))
 	admitters := map[string]bool{}
 	for _, l := range h.Lives {
