@@ -78,7 +78,10 @@ func draw(rng *rand.Rand, i, users int) ask {
 	}
 	switch a.kind {
 	case team:
-		r.Labels["team"] = fmt.Sprintf("team-%d", rng.IntN(6))
+		// Long and uneven, so that there are always some of a team that wait while one
+		// ends and others run.
+		r.Labels["team"] = fmt.Sprintf("team-%d", rng.IntN(3))
+		r.Spec = function("sleep", map[string]any{"duration": fmt.Sprintf("%dms", 50+rng.IntN(200))})
 	case key:
 		r.ConcurrencyKey = fmt.Sprintf("key-%d", rng.IntN(10))
 		r.Spec = function("noop", nil)
