@@ -29,6 +29,7 @@ import (
 	"github.com/millrace/millrace/internal/outbox"
 	"github.com/millrace/millrace/internal/parking"
 	"github.com/millrace/millrace/internal/postgres"
+	"github.com/millrace/millrace/internal/results"
 	"github.com/millrace/millrace/internal/secret"
 	"github.com/millrace/millrace/internal/server"
 	"github.com/millrace/millrace/internal/server/admin"
@@ -101,7 +102,7 @@ func retryPolicies(cfg configs.Config) deadletter.Policies {
 }
 
 func newAPI(
-	cfg configs.Config, c *connections, st *store.Store, signals *postgres.Signals, streams *sse.Streams,
+	cfg configs.Config, c *connections, st *store.Store, kept *results.Store, signals *postgres.Signals, streams *sse.Streams,
 	letters *deadletter.Store, known *limitstore.Store, h *health.Health, log *slog.Logger,
 ) (*rest.API, error) {
 	guard, err := newGuard(cfg)
@@ -114,9 +115,10 @@ func newAPI(
 	}
 	return rest.New(rest.Deps{
 		Executions:  st,
+		Results:     kept,
 		Lists:       projections.NewReader(c.pool),
 		History:     eventlog.NewReader(c.pool),
-		Topics:      rest.NewBrokerTopics(c.admin, cfg.TopicNaming()),
+		Topics:      rest.NewBrokerTopics(c.admin, cfg.TopicNaming(), cfg.TopicSpecs()),
 		DeadLetters: letters,
 		Outbox:      outbox.NewOperator(c.pool, signals),
 		Queue:       st,

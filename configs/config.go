@@ -29,6 +29,7 @@ type Config struct {
 	Topics      map[topics.Topic]TopicTable `key:"topics" doc:"The topics, by logical name. Further task topics are declared by naming them, as topics.execution_tasks_gpu: what follows execution_tasks_ is lower-case letters, digits and '_'."`
 	Coordinator Coordinator                 `key:"coordinator" doc:"What decides when an execution may run."`
 	Worker      Worker                      `key:"worker" doc:"What runs executions."`
+	Results     Results                     `key:"results" doc:"Where results are kept that are too long for events."`
 	Relay       Relay                       `key:"relay" doc:"What publishes the outbox to Kafka."`
 	DeadLetters DeadLetters                 `key:"dead_letters" doc:"What is done with records that consumers gave up on."`
 	Retention   Retention                   `key:"retention" doc:"How long PostgreSQL keeps things."`
@@ -157,14 +158,33 @@ type Class struct {
 type Worker struct {
 	ID              string         `key:"id" unset:"host name, process id and a random part" doc:"The name of this worker, unique in the installation."`
 	Slots           int            `key:"slots" flag:"worker-slots" doc:"The number of executions that run here at once."`
+	CPU             Cores          `key:"cpu" doc:"The processor time that executions may ask for here in all, in cores; 0 does not count it."`
+	Memory          Size           `key:"memory" doc:"The memory that executions may ask for here in all; 0 does not count it."`
+	GPUs            int            `key:"gpus" doc:"The graphics processors that executions may use here; 0 is none."`
 	ResourceClasses []string       `key:"resource_classes" flag:"worker-classes" doc:"The resource classes that this worker serves."`
 	Topics          []topics.Topic `key:"topics" unset:"those that its resource classes are routed to" doc:"The task topics that this worker reads. They are named where a stage stands between: the coordinator routes a class to the topic that the stage reads, and workers read what it passes on."`
 	Executors       []string       `key:"executors" oneof:"process,function" doc:"The executors that this worker offers."`
 	Lease           time.Duration  `key:"lease" doc:"How long a claim lasts without a heartbeat. What loses its lease is stopped and run again."`
 	Heartbeat       time.Duration  `key:"heartbeat" doc:"How often a claim is extended; less than a third of the lease."`
 	MaxOutputBytes  Size           `key:"max_output_bytes" doc:"How much of stdout and of stderr is kept per attempt; the rest is counted and dropped."`
+	MaxResultInline Size           `key:"max_result_inline" doc:"How long the result of an execution may be to travel in its events. A longer one is kept apart, and asked for by itself."`
+	MaxResult       Size           `key:"max_result" doc:"How long the result of an execution may be at all; one that is longer makes it fail."`
 	WorkRoot        string         `key:"work_root" unset:"work in the data directory" doc:"Where the working directories of processes are made."`
+	Sandbox         Sandbox        `key:"sandbox" doc:"The walls around programs of the executor process, made by bubblewrap. Without them a program sees the files, the processes and the network of the worker's user; with them it sees files read-only, an empty /tmp, nothing of data_dir, no processes but its own, and can write to its working directory only."`
 	ShutdownGrace   time.Duration  `key:"shutdown_grace" doc:"How long running executions may take to end after a stop was asked for, before they are stopped and handed back."`
+}
+
+// Sandbox configures bubblewrap.
+type Sandbox struct {
+	Mode     string   `key:"mode" oneof:"off,auto,required" doc:"Whether programs run inside bubblewrap: never, where it works, or nowhere without it. With auto the log and millrace doctor tell when it does not work; with required the worker does not start then."`
+	Network  bool     `key:"network" doc:"Leave programs in the sandbox the network of the machine."`
+	Writable []string `key:"writable" unset:"none" doc:"Directories that programs in the sandbox may write to beside their own, absolute. One that does not exist is left out."`
+}
+
+// Results configures where long results are kept.
+type Results struct {
+	Store string `key:"store" oneof:"postgres,directory" doc:"Where new ones go: the database, or files in a directory that all workers and API servers share. What was kept elsewhere before stays readable."`
+	Dir   string `key:"dir" unset:"results in the data directory" doc:"The directory."`
 }
 
 // Relay configures the publishing of the outbox.
@@ -184,6 +204,7 @@ type Retention struct {
 	Outbox            time.Duration `key:"outbox" doc:"How long published events stay in the outbox, where they can be published again. Events that are not published stay until they are, or are skipped."`
 	Inbox             time.Duration `key:"inbox" doc:"For how long at least a consumer knows which events it has applied. It must cover retention.outbox together with the longest time for which a topic keeps its records: so long after it was applied an event can be met again, republished and then read late. What is met again after that is applied twice."`
 	DeadLetters       time.Duration `key:"dead_letters" doc:"After how long dead letters are archived that were redriven, resolved or discarded and that nobody has touched since. Open ones stay."`
+	Results           time.Duration `key:"results" doc:"How long results that are kept apart stay after the end of their executions."`
 	DeadLetterArchive time.Duration `key:"dead_letter_archive" doc:"After how long archived dead letters are removed. The audit of what was done with them stays."`
 }
 

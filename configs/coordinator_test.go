@@ -98,7 +98,7 @@ coordinator:
 		"millrace.yaml:15: coordinator.limits.team.when: line 1, column 1: unknown name usr",
 		"millrace.yaml:16: coordinator.limits.team.rate: must have between 1 and 1000000 tokens, not 0",
 		"millrace.yaml:17: coordinator.limits.team.burst: must be between 0 and 1000000, not -1",
-		`millrace.yaml:18: coordinator.limits.costly.key: evaluate "len(1..10000000)": the expression costs too much`,
+		`millrace.yaml:18: coordinator.limits.costly.key: evaluate "len(1..10000000)": the expression costs too much: more than 4096 steps`,
 		"millrace.yaml:19: coordinator.limits.typed.when: expected bool, but got string",
 		`millrace.yaml:20: coordinator.weights: acme/eve: want a number such as 2 or 0.5, not "lots"`,
 		"millrace.yaml:21: coordinator.queue_depth.user: must be between 0 and 1000000000, not -1",

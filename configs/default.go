@@ -45,6 +45,10 @@ const (
 	AuthToken   = "token"
 	AuthOff     = "off"
 
+	// The places of long results: results.store.
+	ResultsPostgres  = "postgres"
+	ResultsDirectory = "directory"
+
 	// The drivers of consumers: kafka.driver.
 	DriverFranz  = "franz"
 	DriverSarama = "sarama"
@@ -78,10 +82,12 @@ func Default() Config {
 		Topics:      defaultTopics(),
 		Coordinator: defaultCoordinator(),
 		Worker:      defaultWorker(),
+		Results:     Results{Store: ResultsPostgres},
 		Relay:       Relay{BatchSize: 500, PollCeiling: 100 * time.Millisecond},
 		DeadLetters: DeadLetters{Retry: map[string]RetryRule{}},
 		Retention: Retention{
 			Outbox: 30 * topics.Day, Inbox: 120 * topics.Day, DeadLetters: 30 * topics.Day, DeadLetterArchive: 90 * topics.Day,
+			Results: 90 * topics.Day,
 		},
 		Alerts: Alerts{Header: "Authorization", StallAfter: time.Hour, DeadLetters: 100},
 		Log:    Log{Level: "info", Format: "text"},
@@ -107,6 +113,9 @@ func defaultWorker() Worker {
 		Lease:           30 * time.Second,
 		Heartbeat:       5 * time.Second,
 		MaxOutputBytes:  8 * MiB,
+		Sandbox:         Sandbox{Mode: "off", Network: true},
+		MaxResultInline: 64 * KiB,
+		MaxResult:       64 * MiB,
 		ShutdownGrace:   20 * time.Second,
 	}
 }

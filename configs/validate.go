@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -19,6 +20,7 @@ import (
 // milliseconds were meant.
 const (
 	maxSlots      = 100_000
+	maxInline     = 512 * KiB // an event has to fit into a record
 	maxMemory     = 1 << 50
 	maxGPUs       = 100_000
 	maxPartitions = 10_000
@@ -303,7 +305,7 @@ func looksLikeDSN(dsn string) bool {
 // the broker really keeps.
 func (v *validation) retention() {
 	r := v.c.Retention
-	for path, keeps := range map[string]time.Duration{"retention.outbox": r.Outbox, "retention.inbox": r.Inbox} {
+	for path, keeps := range map[string]time.Duration{"retention.outbox": r.Outbox, "retention.inbox": r.Inbox, "retention.results": r.Results} {
 		if keeps > 0 && keeps < minRetention {
 			v.fault(path, "must be at least %s, not %s", formatDuration(minRetention), formatDuration(keeps))
 		}
@@ -362,7 +364,15 @@ var resourceClass = regexp.MustCompile(`^[A-Za-z0-9_-]{1,128}$`)
 func (v *validation) worker() {
 	w := v.c.Worker
 	number(v, "worker.slots", w.Slots, 1, maxSlots)
+	number(v, "worker.cpu", w.CPU, 0, maxCores*1000)
+	number(v, "worker.memory", w.Memory, 0, maxMemory)
+	number(v, "worker.gpus", w.GPUs, 0, maxGPUs)
 	number(v, "worker.max_output_bytes", w.MaxOutputBytes, 0, GiB)
+	number(v, "worker.max_result_inline", w.MaxResultInline, 0, maxInline)
+	number(v, "worker.max_result", w.MaxResult, 0, GiB)
+	if w.MaxResult < w.MaxResultInline {
+		v.fault("worker.max_result", "must be at least worker.max_result_inline (%s), not %s", w.MaxResultInline, w.MaxResult)
+	}
 	if len(w.ResourceClasses) == 0 {
 		v.fault("worker.resource_classes", "is empty: name at least one")
 	}
@@ -375,6 +385,11 @@ func (v *validation) worker() {
 		v.taskTopic("worker.topics", t)
 		if slices.Contains(w.Topics[:i], t) {
 			v.fault("worker.topics", "names %s twice", t)
+		}
+	}
+	for _, dir := range w.Sandbox.Writable {
+		if !filepath.IsAbs(dir) {
+			v.fault("worker.sandbox.writable", "want absolute paths, not %q", dir)
 		}
 	}
 	if w.Lease > 0 && w.Heartbeat > 0 && w.Heartbeat*leaseBeats >= w.Lease {

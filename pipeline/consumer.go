@@ -38,7 +38,8 @@ type Consumer struct {
 	// OnTx and OnBatchTx. Defaults to false.
 	GuardedByState bool
 	// BatchSize is the largest number of records in one call of an OnBatch or
-	// OnBatchTx handler. Defaults to 256. Not allowed for On and OnTx.
+	// OnBatchTx handler. Batches begin small, grow while they are quick, and shrink when
+	// they take seconds or fail. Defaults to 256. Not allowed for On and OnTx.
 	BatchSize int
 	// Gather is how long after records came the next ones may wait for more: what
 	// gathers shares a transaction and a fetch. The first record after a quiet time

@@ -18,6 +18,9 @@ type ExecutionCompleted struct {
 	ExitCode *int `json:"exit_code,omitempty"`
 	// Value is what a function returned.
 	Value json.RawMessage `json:"value,omitempty"`
+	// ValueRef stands for a value that is too large for an event. It can be asked for
+	// by the id of the execution, for as long as it is kept.
+	ValueRef *ValueReference `json:"value_ref,omitempty"`
 	// Stdout and Stderr say how much output there was, over this attempt.
 	Stdout StreamSummary `json:"stdout"`
 	Stderr StreamSummary `json:"stderr"`

@@ -15,6 +15,11 @@ type ExecutionScheduled struct {
 	// WaitedMillis is the time in the queue, in milliseconds, from when it was
 	// ready.
 	WaitedMillis int64 `json:"waited_millis" schema:"minimum=0"`
+	// PendingMillis is how long it took until it was let through, in milliseconds that
+	// are rounded up: from its request, or from when it might be admitted, where that
+	// came later, which is its not_before or the end of the backoff before an attempt.
+	// What was admitted before this was recorded has none.
+	PendingMillis int64 `json:"pending_millis,omitempty" schema:"minimum=0"`
 	// Reason says why it was let through at this moment: "in_turn", it came first;
 	// "passed_waiting_larger", it is small enough for what was free, while a larger
 	// one that came first has not waited for long; "aged", its wait had raised it
@@ -36,6 +41,7 @@ func executionScheduledType() Type {
 		ResourceClass: DefaultResourceClass,
 		Admitter:      "coordinator-1",
 		WaitedMillis:  12,
+		PendingMillis: 19,
 		Reason:        ScheduledInTurn,
 	})
 }

@@ -15,6 +15,10 @@ type ExecutionStarted struct {
 	Executor string `json:"executor" schema:"minLength=1,maxLength=255"`
 	// LeaseExpiresAt is when the lease ends unless the worker extends it.
 	LeaseExpiresAt time.Time `json:"lease_expires_at"`
+	// WaitedMillis is how long it waited for a worker after it was admitted, in
+	// milliseconds that are rounded up. What was started before this was recorded has
+	// none.
+	WaitedMillis int64 `json:"waited_millis,omitempty" schema:"minimum=0"`
 }
 
 // EventType implements Event.
@@ -30,5 +34,6 @@ func executionStartedType() Type {
 		Worker:         "worker-1",
 		Executor:       "process",
 		LeaseExpiresAt: exampleTime().Add(30 * time.Second),
+		WaitedMillis:   8,
 	})
 }

@@ -60,7 +60,8 @@ type Requirements struct {
 
 // Limits bounds how long an execution may take. Zero is no limit.
 type Limits struct {
-	// Queue is the longest time from being asked for to being scheduled.
+	// Queue is the longest time from being asked for, or from NotBefore, to being
+	// scheduled for the first time.
 	Queue Duration `json:"queue,omitzero"`
 	// Start is the longest time from being scheduled to being started.
 	Start Duration `json:"start,omitzero"`
@@ -80,6 +81,17 @@ type Retry struct {
 	MaxBackoff Duration `json:"max_backoff,omitzero"`
 	// Jitter is the part of the wait that is left to chance, from 0 to 1.
 	Jitter float64 `json:"jitter,omitzero" schema:"minimum=0,maximum=1"`
+	// MaxAge is the longest time from being asked for to the start of a retry. Zero is
+	// no limit.
+	MaxAge Duration `json:"max_age,omitzero"`
+	// RetryOn are the failures after which there is a retry, by reason, such as
+	// "exit_code", "exit_code:64-78", "signal:SIGSEGV", "function_error". Where there
+	// are none, all but "run_limit" are retried.
+	RetryOn []string `json:"retry_on,omitempty"`
+	// NeverOn are failures after which there is none; it wins over RetryOn. Naming
+	// "lease_expired" or "shutdown" keeps an execution from being run again after it
+	// has lost its worker.
+	NeverOn []string `json:"never_on,omitempty"`
 }
 
 // Origin says where a request came from.
@@ -106,6 +118,16 @@ type Failure struct {
 	Signal string `json:"signal,omitempty"`
 	// Retryable is false when another attempt cannot end otherwise.
 	Retryable bool `json:"retryable"`
+}
+
+// ValueReference tells a value that is kept apart from its event.
+type ValueReference struct {
+	// ID names the value.
+	ID string `json:"id" schema:"minLength=1,maxLength=255"`
+	// Bytes is its length.
+	Bytes int64 `json:"bytes" schema:"minimum=0"`
+	// SHA256 is its hash, in hexadecimal digits.
+	SHA256 string `json:"sha256" schema:"minLength=64,maxLength=64"`
 }
 
 // StreamSummary says how much a stream produced and how much of it was kept.

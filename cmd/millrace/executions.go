@@ -26,7 +26,10 @@ func (c *cli) executionsCommand() *cobra.Command {
 		Args: cobra.ArbitraryArgs,
 		RunE: group,
 	}
-	cmd.AddCommand(c.listCommand(), c.getCommand(), c.eventsCommand(), c.outputCommand(), c.cancelCommand(), c.prioritizeCommand(), c.rerunCommand(), c.watchCommand())
+	cmd.AddCommand(
+		c.listCommand(), c.getCommand(), c.eventsCommand(), c.outputCommand(), c.resultCommand(),
+		c.cancelCommand(), c.prioritizeCommand(), c.rerunCommand(), c.watchCommand(),
+	)
 	return cmd
 }
 

@@ -73,6 +73,8 @@ func (c *cli) describe(w io.Writer, e client.Execution, why client.Explanation) 
 	line("Runs", what(e))
 	line("Executor", e.Executor)
 	line("Attempt", attemptText(e))
+	line("Progress", c.progressText(e))
+	line("Checkpoint", c.checkpointText(e))
 	line("Worker", e.Worker)
 	line("User", e.User)
 	line("Priority", fmt.Sprint(e.Priority))
@@ -80,7 +82,10 @@ func (c *cli) describe(w io.Writer, e client.Execution, why client.Explanation) 
 	line("Concurrency key", e.ConcurrencyKey)
 	line("Labels", labelText(e.Labels))
 	line("Limits", limitsText(e.Limits))
-	line("Rerun of", e.Origin.RerunOf)
+	line("Retries", retriesText(e.Retry))
+	if e.Origin != nil {
+		line("Rerun of", e.Origin.RerunOf)
+	}
 	for _, t := range []struct {
 		name string
 		at   *time.Time
@@ -93,6 +98,9 @@ func (c *cli) describe(w io.Writer, e client.Execution, why client.Explanation) 
 	line("Ran", ran(c.now())(e))
 	if e.Result != nil {
 		line("Value", string(e.Result.Value))
+		if ref := e.Result.ValueRef; ref != nil {
+			line("Value", fmt.Sprintf("%d bytes: millrace executions result %s", ref.Bytes, e.ID))
+		}
 		line("Stdout", streamText(e.Result.Stdout))
 		line("Stderr", streamText(e.Result.Stderr))
 	}
@@ -106,7 +114,9 @@ func (c *cli) placeText(why client.Explanation) string {
 	switch {
 	case why.Position > most:
 		parts = append(parts, fmt.Sprintf("behind %d or more", most))
-	case why.Position > 0:
+	case why.Position == 1:
+		parts = append(parts, "first")
+	case why.Position > 1:
 		parts = append(parts, fmt.Sprintf("about %d", why.Position))
 	}
 	if why.StartsAt != nil {
@@ -128,10 +138,28 @@ func (c *cli) timeText(at *time.Time) string {
 }
 
 func attemptText(e client.Execution) string {
-	if e.Retry == nil || e.Retry.MaxAttempts <= 1 {
+	if e.Retry == nil || e.Retry.MaxAttempts <= 1 || e.Attempt > e.Retry.MaxAttempts {
 		return fmt.Sprint(e.Attempt)
 	}
 	return fmt.Sprintf("%d of %d", e.Attempt, e.Retry.MaxAttempts)
+}
+
+// retriesText says which failures are retried, where that is not the default.
+func retriesText(r *client.Retry) string {
+	if r == nil {
+		return ""
+	}
+	var parts []string
+	if len(r.RetryOn) > 0 {
+		parts = append(parts, "on "+strings.Join(r.RetryOn, ", "))
+	}
+	if len(r.NeverOn) > 0 {
+		parts = append(parts, "never on "+strings.Join(r.NeverOn, ", "))
+	}
+	if r.MaxAge != "" {
+		parts = append(parts, "for "+r.MaxAge)
+	}
+	return strings.Join(parts, "; ")
 }
 
 func limitsText(l *client.Limits) string {

@@ -2,11 +2,15 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -175,6 +179,41 @@ func TestOutputsGoWhereTheyBelong(t *testing.T) {
 	assert.Equal(t, "\x00\xff of stream=stderr", c.out.String())
 }
 
+func TestResultIsPassedOnAsItIs(t *testing.T) {
+	t.Parallel()
+	c := newConsole(t)
+	c.api.mux.HandleFunc("GET /v1/executions/{id}/result", func(w http.ResponseWriter, r *http.Request) {
+		if r.PathValue("id") != id1 {
+			problem(w, 404, "result_not_found", "There is no such result")
+			return
+		}
+		_, _ = w.Write([]byte(`{"a":  1}`))
+	})
+	require.Equal(t, exitOK, c.run("executions", "result", id1))
+	assert.Equal(t, `{"a":  1}`, c.out.String())
+	require.NotEqual(t, exitOK, c.run("executions", "result", id2))
+	assert.Contains(t, c.err.String(), "There is no such result")
+
+	file := filepath.Join(t.TempDir(), "result.json")
+	require.NoError(t, os.WriteFile(file, []byte("before"), 0o600))
+	require.NotEqual(t, exitOK, c.run("executions", "result", id2, "--file", file))
+	got, err := os.ReadFile(file)
+	require.NoError(t, err)
+	assert.Equal(t, "before", string(got), "a failure leaves the file alone")
+	require.Equal(t, exitOK, c.run("executions", "result", id1, "--file", file), c.err.String())
+	assert.Empty(t, c.out.String())
+	got, err = os.ReadFile(file)
+	require.NoError(t, err)
+	assert.Equal(t, `{"a":  1}`, string(got))
+	left, err := os.ReadDir(filepath.Dir(file))
+	require.NoError(t, err)
+	assert.Len(t, left, 1, "no temporary files stay")
+
+	c.api.answers("GET /v1/executions/"+id1, 200, `{"id":"`+id1+`","state":"COMPLETED","result":{"value_ref":{"id":"x","bytes":70000,"sha256":"y"}}}`)
+	require.Equal(t, exitOK, c.run("executions", "get", id1))
+	assert.Contains(t, c.out.String(), "70000 bytes: millrace executions result "+id1)
+}
+
 func TestWatchPrintsEvents(t *testing.T) {
 	t.Parallel()
 	c := newConsole(t)
@@ -190,6 +229,53 @@ func TestWatchPrintsEvents(t *testing.T) {
 	assert.Contains(t, c.out.String(), "attempt 1, on w")
 	require.Equal(t, exitOK, c.run("executions", "watch", id1, "--type", "completed", "-o", "name"))
 	assert.Equal(t, "ev-2\n", c.out.String())
+}
+
+func TestWatchShowsTheProgressOfOneExecution(t *testing.T) {
+	t.Parallel()
+	c := newConsole(t)
+	polled := make(chan struct{}, 100)
+	c.api.mux.HandleFunc("GET /v1/executions/{id}", func(w http.ResponseWriter, _ *http.Request) {
+		n := len(polled)
+		polled <- struct{}{}
+		at := "2026-03-01T12:00:0" + strconv.Itoa(min(n/2, 2)) + "Z" // each is found twice, the last again and again
+		_, _ = fmt.Fprintf(w, `{"id":%q,"state":"RUNNING","attempt":2,"progress":{"attempt":2,"done":%d,"total":4,"message":"files","at":%q}}`, id1, min(n/2, 2), at)
+	})
+	c.api.mux.HandleFunc("GET /v1/executions/{id}/events", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = w.Write([]byte(sse("1", "started", `{"attempt":2,"worker":"w"}`)))
+		_ = http.NewResponseController(w).Flush()
+		assert.Eventually(t, func() bool { return len(polled) > 8 }, 30*time.Second, time.Millisecond)
+		_, _ = w.Write([]byte(sse("2", "completed", `{}`)))
+	})
+	require.Equal(t, exitOK, c.run("executions", "watch", id1, "--watch=1ms"), c.err.String())
+	for _, text := range []string{"started", "0 of 4 (0%), files", "1 of 4 (25%), files", "2 of 4 (50%), files", "completed"} {
+		assert.Equal(t, 1, strings.Count(c.out.String(), text), "%s in %s", text, c.out.String())
+	}
+	polls := len(polled)
+	require.Equal(t, exitOK, c.run("executions", "watch", id1, "-o", "json", "--watch=1ms"))
+	assert.Len(t, polled, polls, "other forms are of events alone")
+}
+
+func TestGetShowsProgressAndCheckpoint(t *testing.T) {
+	t.Parallel()
+	c := newConsole(t)
+	var body string
+	c.api.mux.HandleFunc("GET /v1/executions/{id}", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(body)) })
+	for progress, want := range map[string]string{
+		`"done":0.5,"total":1`:                    "50% (1h ago)",
+		`"done":3,"total":12,"message":"files"`:   "3 of 12 (25%), files (1h ago)",
+		`"done":7`:                                "7 (1h ago)",
+		`"done":0,"message":"warming up"`:         "warming up (1h ago)",
+		`"done":0.5,"total":1,"message":"\u001b"`: "50%,",
+	} {
+		body = fmt.Sprintf(`{"id":%q,"state":"RUNNING","attempt":2,"requested_at":"2026-03-01T11:00:00Z",
+			"progress":{"attempt":2,"at":"2026-03-01T11:00:00Z",%s},"checkpoint":{"attempt":1,"bytes":300,"at":"2026-03-01T11:00:00Z"}}`, id1, progress)
+		require.Equal(t, exitOK, c.run("executions", "get", id1))
+		assert.Contains(t, c.out.String(), want)
+		assert.Contains(t, c.out.String(), "300 bytes, from attempt 1 (1h ago)")
+		assert.NotContains(t, c.out.String(), "\x1b")
+	}
 }
 
 func TestRepeatUntilInterrupted(t *testing.T) {

@@ -128,12 +128,16 @@ func byPriority(q client.QueueClass) string {
 	return dash(strings.Join(parts, " "))
 }
 
-// used writes how much of a resource is in use; what nobody counts is a dash.
+// used writes how much of a resource is in use, and of how much where that is counted.
 func used(used, total int64, text func(int64) string) string {
-	if total == 0 && used == 0 {
+	switch {
+	case total > 0:
+		return text(used) + "/" + text(total)
+	case used > 0:
+		return text(used)
+	default:
 		return "-"
 	}
-	return text(used) + "/" + text(total)
 }
 
 func slotsText(k client.Capacity) string {

@@ -28,9 +28,14 @@ type submitFlags struct {
 	labels         []string
 	priority       int
 	queueLimit     time.Duration
+	startLimit     time.Duration
 	runLimit       time.Duration
 	totalLimit     time.Duration
 	maxAttempts    int
+	backoff        time.Duration
+	retryMaxAge    time.Duration
+	retryOn        []string
+	neverRetryOn   []string
 	idempotencyKey string
 	executor       string
 	resourceClass  string
@@ -84,9 +89,14 @@ func (c *cli) submitCommand() *cobra.Command {
 	flags.StringArrayVar(&f.labels, "label", nil, "label to find the execution by, name=value (repeatable)")
 	flags.IntVar(&f.priority, "priority", 0, "1 to 5, 5 is the most urgent; the default is 3")
 	flags.DurationVar(&f.queueLimit, "queue-limit", 0, "longest wait in the queue")
+	flags.DurationVar(&f.startLimit, "start-limit", 0, "longest wait for a worker once it is scheduled, before it is scheduled again")
 	flags.DurationVar(&f.runLimit, "run-limit", 0, "longest time that one attempt may run")
 	flags.DurationVar(&f.totalLimit, "total-limit", 0, "longest time from now to the end")
 	flags.IntVar(&f.maxAttempts, "max-attempts", 0, "how often to try, the first attempt included; the default is 1")
+	flags.DurationVar(&f.backoff, "backoff", 0, "wait before the second attempt, doubled for each further one; the default is 1s")
+	flags.DurationVar(&f.retryMaxAge, "retry-max-age", 0, "start no retry later than this after now")
+	flags.StringSliceVar(&f.retryOn, "retry-on", nil, "failures to retry, such as exit_code:75, signal:SIGKILL or run_limit (repeatable); the default is all but run_limit")
+	flags.StringSliceVar(&f.neverRetryOn, "never-retry-on", nil, "failures not to retry, such as exit_code:64-78; lease_expired and shutdown: not to run again after it lost its worker (repeatable)")
 	flags.StringVar(&f.idempotencyKey, "idempotency-key", "", "makes submitting again return the first execution")
 	flags.StringVar(&f.executor, "executor", "process", "what runs it: process or function")
 	flags.StringVar(&f.resourceClass, "resource-class", "", "pool of workers that runs it")
@@ -188,13 +198,7 @@ func (c *cli) buildRequest(cmd *cobra.Command, f submitFlags, r client.Request, 
 	r.User = cmp.Or(f.user, r.User)
 	r.IdempotencyKey = cmp.Or(f.idempotencyKey, r.IdempotencyKey)
 	r.Limits = limits(f, r.Limits)
-	if f.maxAttempts != 0 {
-		retry := client.Retry{}
-		if r.Retry != nil {
-			retry = *r.Retry
-		}
-		retry.MaxAttempts, r.Retry = f.maxAttempts, &retry
-	}
+	r.Retry = retryPolicy(f, r.Retry)
 	labels, err := pairs("--label", f.labels)
 	if err != nil {
 		return r, err
@@ -210,6 +214,31 @@ func (c *cli) buildRequest(cmd *cobra.Command, f submitFlags, r client.Request, 
 	return r, c.notBefore(f.notBefore, &r)
 }
 
+// retryPolicy returns base as the flags change it.
+func retryPolicy(f submitFlags, base *client.Retry) *client.Retry {
+	if f.maxAttempts == 0 && f.backoff == 0 && f.retryMaxAge == 0 && len(f.retryOn) == 0 && len(f.neverRetryOn) == 0 {
+		return base
+	}
+	var r client.Retry
+	if base != nil {
+		r = *base
+	}
+	r.MaxAttempts = cmp.Or(f.maxAttempts, r.MaxAttempts)
+	if f.backoff != 0 {
+		r.Backoff = f.backoff.String()
+	}
+	if f.retryMaxAge != 0 {
+		r.MaxAge = f.retryMaxAge.String()
+	}
+	if len(f.retryOn) > 0 {
+		r.RetryOn = f.retryOn
+	}
+	if len(f.neverRetryOn) > 0 {
+		r.NeverOn = f.neverRetryOn
+	}
+	return &r
+}
+
 func limits(f submitFlags, base *client.Limits) *client.Limits {
 	var l client.Limits
 	if base != nil {
@@ -218,7 +247,7 @@ func limits(f submitFlags, base *client.Limits) *client.Limits {
 	for _, s := range []struct {
 		flag   time.Duration
 		target *string
-	}{{f.queueLimit, &l.Queue}, {f.runLimit, &l.Run}, {f.totalLimit, &l.Total}} {
+	}{{f.queueLimit, &l.Queue}, {f.startLimit, &l.Start}, {f.runLimit, &l.Run}, {f.totalLimit, &l.Total}} {
 		if s.flag != 0 {
 			*s.target = s.flag.String()
 		}

@@ -34,6 +34,11 @@ func TestSubmitSendsWhatItWasGiven(t *testing.T) {
 			`{"executor":"process","spec":{"command":["sh"],"env":{"A":"1","B":"x=y"},"stdin":"input\n"},"labels":{"team":"data"},"priority":5,
 			  "limits":{"queue":"1m0s","run":"1m30s","total":"1h0m0s"},"retry":{"max_attempts":3},"resource_class":"gpu","concurrency_key":"k","user":"ada","not_before":"2026-03-01T12:10:00Z"}`,
 		},
+		"policy of retries": {
+			strings.Fields("--max-attempts 5 --backoff 2s --retry-max-age 1h --retry-on exit_code:75,run_limit --never-retry-on lease_expired --start-limit 5m -- sh"), "",
+			`{"executor":"process","spec":{"command":["sh"]},"limits":{"start":"5m0s"},
+			  "retry":{"max_attempts":5,"backoff":"2s","max_age":"1h0m0s","retry_on":["exit_code:75","run_limit"],"never_on":["lease_expired"]}}`,
+		},
 		"binary input":               {[]string{"--stdin", "-", "--", "wc"}, "\xff\x00", `{"executor":"process","spec":{"command":["wc"],"stdin_base64":"/wA="}}`},
 		"function":                   {[]string{"--executor", "function", "--", "sleep", `{"duration":"1s"}`}, "", `{"executor":"function","spec":{"name":"sleep","args":{"duration":"1s"}}}`},
 		"function without arguments": {[]string{"--executor", "function", "--", "tick"}, "", `{"executor":"function","spec":{"name":"tick"}}`},

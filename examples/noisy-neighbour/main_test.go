@@ -20,7 +20,7 @@ func TestMain(m *testing.M) { testenv.Run(m) }
 func TestTheQuietUserDoesNotWaitForTheNoisyOne(t *testing.T) {
 	t.Parallel()
 	o, err := parse([]string{
-		"-n", "2000", "-quiet", "4", "-batch", "100", "-slots", "8", "-work", "10ms", "-dsn", testenv.Database(t, nil), "-patience", "5m",
+		"-n", "1000", "-quiet", "4", "-batch", "100", "-slots", "8", "-work", "10ms", "-dsn", testenv.Database(t, nil), "-patience", "5m",
 	}, io.Discard)
 	require.NoError(t, err)
 	assert.Equal(t, 64, o.limit)
@@ -28,7 +28,7 @@ func TestTheQuietUserDoesNotWaitForTheNoisyOne(t *testing.T) {
 	require.NoError(t, run(t.Context(), o, &out), out.String())
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 	assert.Regexp(t, `^FAIR: the 4 executions of "quiet" started .* at most \d+ came first \(limit 64\)$`, lines[len(lines)-1])
-	assert.Contains(t, out.String(), "2000 of \"noisy\" accepted")
+	assert.Contains(t, out.String(), "1000 of \"noisy\" accepted")
 	assert.Equal(t, 4, strings.Count(out.String(), "after it was submitted"))
 }
 

@@ -65,7 +65,7 @@ func (i *inventory) judge(r topics.Request) (reason, message string) {
 	_, configured := i.limits.Classes[name]
 	if class.Name == "" && !configured && name != topics.DefaultResourceClass {
 		return topics.RejectedUnknownResourceClass, fmt.Sprintf(
-			"the resource class %q is not configured, and no worker has ever announced it: there is %s", name, enumerateNames(i.names()))
+			"the resource class %q is not configured, and no worker has ever announced it; known are %s", name, enumerateNames(i.names()))
 	}
 	if !class.Announced {
 		return "", ""

@@ -48,7 +48,7 @@ func TestClassesThatNobodyKnowsAreRejected(t *testing.T) {
 	state, reason, message := b.verdict(limits, of("gpu"))
 	assert.Equal(t, execution.Rejected, state)
 	assert.Equal(t, "unknown_resource_class", reason)
-	assert.Equal(t, `the resource class "gpu" is not configured, and no worker has ever announced it: there is default and reserved`, message)
+	assert.Equal(t, `the resource class "gpu" is not configured, and no worker has ever announced it; known are default and reserved`, message)
 
 	b.announceLarge([]string{"gpu"}, store.Worker{Slots: 1})
 	require.NoError(t, b.store.Withdraw(t.Context(), "w"))

@@ -7,7 +7,8 @@
 // after a crash the same batch comes again and adds nothing.
 //
 // On the way it counts the decisions that lie in the log, by what was decided and
-// why: wherever they were taken, here each of them comes by.
+// why, and measures the stages of executions (package stages): wherever they come
+// from, here each of them comes by.
 package recorder
 
 import (
@@ -17,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/millrace/millrace/internal/eventlog"
+	"github.com/millrace/millrace/internal/stages"
 	"github.com/millrace/millrace/pipeline"
 	"github.com/millrace/millrace/topics"
 )
@@ -29,12 +31,13 @@ const Name = "recorder"
 // this much behind while there is much to do.
 const gather = 100 * time.Millisecond
 
-// New returns the consumer that records execution_events. It registers its counter.
+// New returns the consumer that records execution_events. It registers its metrics.
 func New(reg prometheus.Registerer) pipeline.Consumer {
 	decisions := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "millrace_decisions_total", Help: "Decisions about executions that were recorded, by what was decided and why.",
 	}, []string{"decision", "reason"})
 	reg.MustRegister(decisions)
+	reached := stages.New(reg)
 	return pipeline.Consumer{
 		Name:  Name,
 		Topic: topics.ExecutionEvents,
@@ -42,7 +45,12 @@ func New(reg prometheus.Registerer) pipeline.Consumer {
 			if err := eventlog.Append(ctx, tx, batch); err != nil {
 				return err
 			}
-			pipeline.AfterCommit(tx, func() { count(decisions, batch) })
+			pipeline.AfterCommit(tx, func() {
+				count(decisions, batch)
+				for _, r := range batch {
+					reached.Record(r)
+				}
+			})
 			return nil
 		}),
 		GuardedByState: true,

@@ -87,5 +87,27 @@ func TestDecisionsAreCounted(t *testing.T) {
 millrace_decisions_total{decision="queued",reason="ready"} 1
 millrace_decisions_total{decision="scheduled",reason="aged"} 2
 millrace_decisions_total{decision="scheduled",reason="other"} 1
-`)))
+`), "millrace_decisions_total"))
+}
+
+// A stage is observed with the record that tells of it, once.
+func TestStagesAreMeasuredOnce(t *testing.T) {
+	t.Parallel()
+	tx, err := database(t).Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, tx.Rollback(context.WithoutCancel(t.Context()))) }()
+	reg := prometheus.NewPedanticRegistry()
+	h := pipelinetest.New(t, recorder.New(reg), pipelinetest.WithTx(tx))
+	ev := topics.ExecutionScheduled{ExecutionID: "e1", Attempt: 1, ResourceClass: "default", PendingMillis: 31_000, Reason: topics.ScheduledAged}
+	env, err := topics.NewEnvelope(ev, topics.WithSequence(3))
+	require.NoError(t, err)
+	h.FeedRecord(env.Record("execution_events", []byte("e1")))
+	_, err = h.Redeliver()
+	require.NoError(t, err)
+	require.NoError(t, testutil.GatherAndCompare(reg, strings.NewReader(`
+# HELP millrace_service_level_breaches_total Executions that took longer than their service level allows.
+# TYPE millrace_service_level_breaches_total counter
+millrace_service_level_breaches_total{level="log"} 0
+millrace_service_level_breaches_total{level="task"} 1
+`), "millrace_service_level_breaches_total"))
 }

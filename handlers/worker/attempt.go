@@ -16,6 +16,8 @@ type attempt struct {
 	ref   store.Ref
 	lease *localLease
 	stop  context.CancelCauseFunc
+	// reports is what the attempt tells of itself.
+	reports reports
 }
 
 // start runs a claimed execution in the background. sent is the time just before
@@ -32,7 +34,7 @@ func (w *Worker) start(e *execution.Execution, sent time.Time) {
 	w.mu.Unlock()
 	// The caller has entered, so the count is above zero and a shutdown waits.
 	w.running.Go(func() {
-		defer w.release(e.Slots())
+		defer w.release(needs(e.Request))
 		defer w.forget(a)
 		defer stop(nil)
 		w.runAttempt(ctx, e, a, sent)
@@ -70,19 +72,16 @@ func (w *Worker) runAttempt(ctx context.Context, e *execution.Execution, a *atte
 		out.flushEvery(flushing, w.cfg.OutputInterval)
 	}()
 
-	result, err := w.executors[e.Request.Executor].Run(run, executor.Task{
-		ExecutionID: e.ID, Attempt: e.Attempt, Spec: e.Request.Spec, MaxOutputBytes: w.cfg.MaxOutputBytes,
-	}, a.lease, out)
-	if err != nil {
-		result = executor.Result{
-			Outcome: executor.Failed, Reason: "executor_error", Message: err.Error(), Retryable: true,
-		}
-	}
+	w.metrics.called(sent)
+	result := w.runTask(run, e, a, out)
 	crash.At("worker.ended")
 	stopFlushing()
 	<-flushed
 	w.metrics.ended(e.Request.Executor, result.Outcome, time.Since(sent))
-	w.report(store.Finish{Ref: a.ref, Worker: w.cfg.ID, Result: result, Output: out.rest()})
+	result = w.keepValue(a.ref, result)
+	f := store.Finish{Ref: a.ref, Worker: w.cfg.ID, Result: result, Output: out.rest()}
+	f.Progress, f.Checkpoint = a.reports.last()
+	w.report(f)
 }
 
 // report records the end of an attempt. It repeats until the answer is certain:

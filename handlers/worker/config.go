@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/millrace/millrace/topics"
 )
 
 // Config holds the settings of a worker.
@@ -14,8 +16,20 @@ type Config struct {
 	ID string
 	// Slots is how many slots of work it runs at once. Default 16.
 	Slots int
+	// CPUMillis and MemoryBytes are the processor time (in thousandths of a core) and
+	// the memory that it gives to executions; zero does not count them. GPUs is how
+	// many graphics processors it has. An execution that asks for more than is free
+	// is left to others.
+	CPUMillis   int64
+	MemoryBytes int64
+	GPUs        int
 	// Classes are the resource classes it serves. Default "default".
 	Classes []string
+	// Topics are the task topics that it reads. Default topics.ExecutionTasks.
+	Topics []topics.Topic
+	// Naming is how topics are called at the broker, which is how the worker announces
+	// what it reads. Default: by their logical names.
+	Naming topics.Naming
 	// Lease is for how long a claim holds without a renewal. Default 30 s.
 	Lease time.Duration
 	// Heartbeat is how often leases are renewed. Default 5 s; at most a third of
@@ -29,6 +43,11 @@ type Config struct {
 	PollInterval time.Duration
 	// MaxOutputBytes is how much of each output stream is kept. Default 8 MiB.
 	MaxOutputBytes int64
+	// MaxResultInline is how long a value may be that travels in the event and the row
+	// of an execution. Default 64 KiB. Longer ones are kept apart (Worker.KeepResults),
+	// up to MaxResult; those beyond it fail their execution. Default 64 MiB.
+	MaxResultInline int64
+	MaxResult       int64
 	// OutputInterval is how often captured output is written while an attempt
 	// runs. Default 500 ms.
 	OutputInterval time.Duration
@@ -43,11 +62,16 @@ func (c Config) WithDefaults() Config {
 	if len(c.Classes) == 0 {
 		c.Classes = []string{"default"}
 	}
+	if len(c.Topics) == 0 {
+		c.Topics = []topics.Topic{topics.ExecutionTasks}
+	}
 	c.Lease = cmp.Or(c.Lease, 30*time.Second)
 	c.Heartbeat = cmp.Or(c.Heartbeat, min(5*time.Second, c.Lease/3))
 	c.Margin = cmp.Or(c.Margin, c.Lease/10)
 	c.PollInterval = cmp.Or(c.PollInterval, time.Second)
 	c.MaxOutputBytes = cmp.Or(c.MaxOutputBytes, 8<<20)
+	c.MaxResultInline = cmp.Or(c.MaxResultInline, 64<<10)
+	c.MaxResult = cmp.Or(c.MaxResult, 64<<20)
 	c.OutputInterval = cmp.Or(c.OutputInterval, 500*time.Millisecond)
 	c.ShutdownGrace = cmp.Or(c.ShutdownGrace, 20*time.Second)
 	return c
@@ -63,6 +87,9 @@ func (c Config) Validate() error {
 	if c.Slots < 1 {
 		fault("worker.slots must be at least 1, not %d", c.Slots)
 	}
+	if c.CPUMillis < 0 || c.MemoryBytes < 0 || c.GPUs < 0 {
+		fault("worker.cpu, worker.memory and worker.gpus must not be negative")
+	}
 	if c.Lease < time.Second {
 		fault("worker.lease must be at least 1s, not %s", c.Lease)
 	}
@@ -71,6 +98,9 @@ func (c Config) Validate() error {
 	}
 	if c.Margin <= 0 || c.Margin >= c.Lease/2 {
 		fault("worker.margin must be positive and less than half of worker.lease (%s), not %s", c.Lease, c.Margin)
+	}
+	if c.MaxResultInline < 0 || c.MaxResult < c.MaxResultInline {
+		fault("worker.max_result must be at least worker.max_result_inline (%d), not %d", c.MaxResultInline, c.MaxResult)
 	}
 	return errors.Join(faults...)
 }

@@ -37,14 +37,19 @@ func (w *Worker) announce(ctx context.Context) {
 	defer cancel()
 	entry := store.Worker{
 		ID: w.cfg.ID, Classes: w.cfg.Classes, Executors: w.executorNames(), Slots: w.cfg.Slots,
+		CPUMillis: w.cfg.CPUMillis, MemoryBytes: w.cfg.MemoryBytes, GPUs: w.cfg.GPUs,
+	}
+	for _, topic := range w.cfg.Topics {
+		entry.Topics = append(entry.Topics, w.cfg.Naming.Physical(topic))
 	}
 	if err := w.store.Announce(ctx, entry, w.cfg.Lease); err != nil {
 		w.log.WarnContext(ctx, "worker could not announce itself", "error", err)
 	}
 }
 
-// heartbeat renews all leases with one statement and passes on what came back:
-// cancels, and leases that are somebody else's by now.
+// heartbeat renews all leases with one statement, which stores what the attempts
+// have told of themselves too, and passes on what came back: cancels, and leases
+// that are somebody else's by now.
 func (w *Worker) heartbeat(ctx context.Context) {
 	held := w.held()
 	if len(held) == 0 {
@@ -58,8 +63,9 @@ func (w *Worker) heartbeat(ctx context.Context) {
 	// comes back; the next one starts fresh.
 	ctx, cancel := context.WithTimeout(ctx, w.cfg.Heartbeat)
 	defer cancel()
+	told, reports := pendingReports(held)
 	sent := time.Now()
-	beats, err := w.store.Heartbeat(ctx, w.cfg.ID, refs, w.cfg.Lease)
+	beats, err := w.store.Heartbeat(ctx, w.cfg.ID, refs, w.cfg.Lease, reports...)
 	if err != nil {
 		w.metrics.heartbeatFaults.Inc()
 		w.log.WarnContext(ctx, "leases were not renewed", "leases", len(refs), "error", err)
@@ -74,6 +80,9 @@ func (w *Worker) heartbeat(ctx context.Context) {
 		if !ok {
 			a.stop(executor.ErrLeaseLost)
 			continue
+		}
+		if s, some := told[a.ref]; some && b.Stored {
+			a.reports.stored(s)
 		}
 		w.beat(a, b, sent)
 	}

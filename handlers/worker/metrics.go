@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/millrace/millrace/internal/executor"
+	"github.com/millrace/millrace/internal/stages"
 )
 
 type metrics struct {
@@ -13,6 +14,8 @@ type metrics struct {
 	attempts        *prometheus.CounterVec
 	seconds         *prometheus.HistogramVec
 	heartbeatFaults prometheus.Counter
+	offered         prometheus.Counter
+	stages          *stages.Stages
 }
 
 func newMetrics(reg prometheus.Registerer, slots int) *metrics {
@@ -31,13 +34,21 @@ func newMetrics(reg prometheus.Registerer, slots int) *metrics {
 			Name: "millrace_worker_heartbeat_faults_total", Help: "Heartbeats that did not renew the leases.",
 		}),
 	}
+	m.offered = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "millrace_worker_offered_total",
+		Help: "Executions whose task record this worker read and could not serve at once, so that any worker may claim them.",
+	})
+	m.stages = stages.New(reg)
 	total := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "millrace_worker_slots", Help: "Slots of this worker.",
 	})
 	total.Set(float64(slots))
-	reg.MustRegister(m.busy, m.attempts, m.seconds, m.heartbeatFaults, total)
+	reg.MustRegister(m.busy, m.attempts, m.seconds, m.heartbeatFaults, m.offered, total)
 	return m
 }
+
+// called notes that the work of an attempt is about to run, whose claim was sent then.
+func (m *metrics) called(sent time.Time) { m.stages.Observe(stages.Started, time.Since(sent)) }
 
 func (m *metrics) ended(name string, outcome executor.Outcome, d time.Duration) {
 	m.attempts.WithLabelValues(name, string(outcome)).Inc()

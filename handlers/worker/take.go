@@ -25,7 +25,7 @@ func (w *Worker) takeAll(ctx context.Context, tasks []topics.ExecutionTask) erro
 func (w *Worker) isFull(int) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.free <= 0
+	return w.free.slots <= 0
 }
 
 // isLast reports whether no further result can come soon: n are all attempts that

@@ -68,6 +68,11 @@ type Retry struct {
 	Backoff     string  `json:"backoff,omitempty"`
 	MaxBackoff  string  `json:"max_backoff,omitempty"`
 	Jitter      float64 `json:"jitter,omitempty"`
+	// MaxAge is the longest time from being asked for to the start of a retry.
+	MaxAge string `json:"max_age,omitempty"`
+	// RetryOn and NeverOn name failures by their reasons, as in "exit_code:64-78".
+	RetryOn []string `json:"retry_on,omitempty"`
+	NeverOn []string `json:"never_on,omitempty"`
 }
 
 // ProcessSpec is the Spec of the executor "process".
@@ -105,9 +110,29 @@ type Execution struct {
 	ScheduledAt *time.Time     `json:"scheduled_at,omitempty"`
 	StartedAt   *time.Time     `json:"started_at,omitempty"`
 	FinishedAt  *time.Time     `json:"finished_at,omitempty"`
+	// Progress and Checkpoint are set in single executions that have told of them.
+	Progress   *Progress   `json:"progress,omitempty"`
+	Checkpoint *Checkpoint `json:"checkpoint,omitempty"`
 	// LastFailure is set in lists: why the last attempt of an execution that has
 	// not ended came to nothing.
 	LastFailure *Result `json:"last_failure,omitempty"`
+}
+
+// Progress is how far an attempt has come, as it said itself.
+type Progress struct {
+	Attempt int     `json:"attempt"`
+	Done    float64 `json:"done"`
+	// Total is what Done is part of; zero when that is not known.
+	Total   float64   `json:"total,omitempty"`
+	Message string    `json:"message,omitempty"`
+	At      time.Time `json:"at"`
+}
+
+// Checkpoint says what an attempt has kept for the next one.
+type Checkpoint struct {
+	Attempt int       `json:"attempt"`
+	Bytes   int       `json:"bytes"`
+	At      time.Time `json:"at"`
 }
 
 // Origin says where a request came from.
@@ -135,10 +160,19 @@ type Result struct {
 	ExitCode   *int            `json:"exit_code,omitempty"`
 	Signal     string          `json:"signal,omitempty"`
 	Value      json.RawMessage `json:"value,omitempty"`
+	// ValueRef stands for a value that is too long to be here: Client.Result reads it.
+	ValueRef *ValueReference `json:"value_ref,omitempty"`
 	// DurationMillis is how long the attempt ran.
 	DurationMillis *int64  `json:"duration_millis,omitempty"`
 	Stdout         *Stream `json:"stdout,omitempty"`
 	Stderr         *Stream `json:"stderr,omitempty"`
+}
+
+// ValueReference tells a value that is kept apart.
+type ValueReference struct {
+	ID     string `json:"id"`
+	Bytes  int64  `json:"bytes"`
+	SHA256 string `json:"sha256"`
 }
 
 // Stream says how much a stream produced and how much of it was kept.

@@ -183,6 +183,21 @@ func (c *Client) Output(ctx context.Context, id, stream string, attempt int, w i
 	return n, nil
 }
 
+// Result writes what an execution returned into w, as JSON. It returns how many bytes
+// it wrote.
+func (c *Client) Result(ctx context.Context, id string, w io.Writer) (int64, error) {
+	resp, err := c.open(ctx, call{method: http.MethodGet, path: []string{"executions", id, "result"}})
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	n, err := io.Copy(w, resp.Body)
+	if err != nil {
+		return n, fmt.Errorf("read result: %w", err)
+	}
+	return n, nil
+}
+
 // Cancel asks for an execution to stop. It returns the execution as it then
 // stands, which need not be CANCELLED yet.
 func (c *Client) Cancel(ctx context.Context, id, reason string) (Execution, error) {

@@ -43,7 +43,7 @@ func (e *Execution) enqueue(now time.Time, p Policy) {
 // the execution waits.
 func (e *Execution) rank(p Policy) {
 	e.Rank = e.ReadyAt.Add(-time.Duration(e.Request.Priority-1) * p.AgeingStep)
-	e.DueAt = earliest(e.queueDeadline(), e.totalDeadline())
+	e.DueAt = earliest(e.queueDeadline(), e.retryDeadline(), e.totalDeadline())
 }
 
 // Reject refuses a requested or queued execution for good. The reason is a
@@ -61,6 +61,25 @@ func (e *Execution) Reject(now time.Time, reason, message string, retryAfter tim
 	return nil
 }
 
+// pendingSince is from when on nothing of its own kept the execution from being
+// admitted.
+func (e *Execution) pendingSince() time.Time {
+	switch nb := e.Request.NotBefore; {
+	case e.Attempt > 1:
+		return e.ReadyAt
+	case nb != nil && nb.After(e.RequestedAt):
+		return *nb
+	default:
+		return e.RequestedAt
+	}
+}
+
+// millisUp is a duration in milliseconds, rounded up, and 1 at least: 0 stands for one
+// that is not known.
+func millisUp(d time.Duration) int64 {
+	return max(int64((d+time.Millisecond-1)/time.Millisecond), 1)
+}
+
 // Schedule admits a queued execution: from here on it holds capacity, and its
 // task record is on the way to the workers. It returns that task. The reason is one of
 // topics.ScheduledInTurn and those beside it.
@@ -69,10 +88,10 @@ func (e *Execution) Schedule(now time.Time, admitter, reason string, p Policy) (
 		return topics.ExecutionTask{}, err
 	}
 	e.ScheduledAt = now
-	e.DueAt = earliest(e.startDeadline(p), e.totalDeadline())
+	e.DueAt = earliest(e.startDeadline(p), e.retryDeadline(), e.totalDeadline())
 	e.record(now, topics.ExecutionScheduled{
 		ExecutionID: e.ID, Attempt: e.Attempt, ResourceClass: e.Request.ResourceClass, Admitter: admitter,
-		WaitedMillis: max(now.Sub(e.ReadyAt).Milliseconds(), 0), Reason: reason,
+		WaitedMillis: max(now.Sub(e.ReadyAt).Milliseconds(), 0), PendingMillis: millisUp(now.Sub(e.pendingSince())), Reason: reason,
 	})
 	task := topics.ExecutionTask{ExecutionID: e.ID, Attempt: e.Attempt, Request: e.Request, ScheduledAt: now}
 	return task, nil

@@ -23,7 +23,7 @@ func (e *Execution) Start(now time.Time, worker string, attempt int, lease time.
 	e.Renew(now, lease)
 	e.record(now, topics.ExecutionStarted{
 		ExecutionID: e.ID, Attempt: e.Attempt, Worker: worker, Executor: e.Request.Executor,
-		LeaseExpiresAt: e.LeaseExpiresAt,
+		LeaseExpiresAt: e.LeaseExpiresAt, WaitedMillis: millisUp(now.Sub(e.ScheduledAt)),
 	})
 	return nil
 }
@@ -59,6 +59,9 @@ func (e *Execution) Finish(now time.Time, worker string, attempt int, r executor
 	if err := e.CheckHolder(worker, attempt); err != nil {
 		return err
 	}
+	if r.Outcome == executor.TimedOut {
+		r.Reason = cmp.Or(r.Reason, ReasonRunLimit)
+	}
 	if r.Outcome != executor.Completed {
 		// Readers refuse a failure without a reason; an executor that gave none is
 		// not to hold up the log.
@@ -67,7 +70,7 @@ func (e *Execution) Finish(now time.Time, worker string, attempt int, r executor
 	stdout, stderr := topics.StreamSummary(r.Stdout), topics.StreamSummary(r.Stderr)
 	result := Result{
 		Reason: r.Reason, Message: r.Message, ExitCode: r.ExitCode, Signal: r.Signal, Value: r.Value,
-		Stdout: stdout, Stderr: stderr,
+		ValueRef: (*topics.ValueReference)(r.ValueRef), Stdout: stdout, Stderr: stderr,
 	}
 	duration := now.Sub(e.StartedAt).Milliseconds()
 	started := e.StartedAt
@@ -79,10 +82,17 @@ func (e *Execution) Finish(now time.Time, worker string, attempt int, r executor
 		e.finish(now, result)
 		e.record(now, topics.ExecutionCompleted{
 			ExecutionID: e.ID, Attempt: attempt, Worker: worker, ExitCode: r.ExitCode, Value: r.Value,
-			Stdout: stdout, Stderr: stderr, StartedAt: started, FinishedAt: now, DurationMillis: duration,
+			ValueRef: result.ValueRef, Stdout: stdout, Stderr: stderr, StartedAt: started, FinishedAt: now, DurationMillis: duration,
 		})
 	case executor.TimedOut:
 		result.Limit = e.passedRunLimit(now)
+		if result.Limit == topics.TimedOutRun {
+			e.Failures++
+			if e.retries(now, failure) {
+				e.requeue(now, topics.RequeuedFailed, &failure, e.backoff(), p)
+				return nil
+			}
+		}
 		e.finish(now, result)
 		e.record(now, topics.ExecutionTimedOut{
 			ExecutionID: e.ID, Attempt: attempt, Worker: worker, Failure: failure, Limit: result.Limit,
@@ -91,22 +101,40 @@ func (e *Execution) Finish(now time.Time, worker string, attempt int, r executor
 	case executor.Cancelled:
 		e.finishCancelled(now, topics.CancelledOnRequest, stdout, stderr)
 	case executor.Abandoned:
+		switch {
+		case e.Cancel != nil:
+			e.finishCancelled(now, topics.CancelledOnRequest, stdout, stderr)
+			return nil
+		case forbidsRepeat(e.Request.Retry, r.Reason):
+			e.fail(now, result, failure)
+			return nil
+		}
 		e.requeue(now, topics.RequeuedHandedBack, &failure, 0, p)
 	case executor.Failed:
 		e.Failures++
-		if r.Retryable && e.Cancel == nil && e.attemptsLeft(now) {
+		if e.retries(now, failure) {
 			e.requeue(now, topics.RequeuedFailed, &failure, e.backoff(), p)
 			return nil
 		}
-		e.finish(now, result)
-		e.record(now, topics.ExecutionFailed{
-			ExecutionID: e.ID, Attempt: attempt, Worker: worker, Failure: failure,
-			Stdout: stdout, Stderr: stderr, StartedAt: &started, FinishedAt: now, DurationMillis: duration,
-		})
+		e.fail(now, result, failure)
 	default:
 		return fmt.Errorf("execution %s: unknown outcome %q: %w", e.ID, r.Outcome, ErrIllegal)
 	}
 	return nil
+}
+
+// fail ends the execution for good with a failure of its last attempt, which may not
+// have started.
+func (e *Execution) fail(now time.Time, r Result, failure topics.Failure) {
+	ev := topics.ExecutionFailed{
+		ExecutionID: e.ID, Attempt: e.Attempt, Failure: failure, Stdout: r.Stdout, Stderr: r.Stderr, FinishedAt: now,
+	}
+	if !e.StartedAt.IsZero() {
+		started := e.StartedAt
+		ev.Worker, ev.StartedAt, ev.DurationMillis = e.Worker, &started, now.Sub(started).Milliseconds()
+	}
+	e.finish(now, r)
+	e.record(now, ev)
 }
 
 func (e *Execution) finishCancelled(now time.Time, cause string, stdout, stderr topics.StreamSummary) {
@@ -122,9 +150,11 @@ func (e *Execution) finishCancelled(now time.Time, cause string, stdout, stderr 
 	e.record(now, ev)
 }
 
-// passedRunLimit names the limit that ended a running attempt.
+// passedRunLimit names the limit that ended a running attempt: the one that came
+// first, since the worker's clock may be a little ahead of now.
 func (e *Execution) passedRunLimit(now time.Time) string {
-	if passed(now, e.totalDeadline()) {
+	total := e.totalDeadline()
+	if passed(now, total) || !total.IsZero() && total.Equal(e.RunDeadline()) {
 		return topics.TimedOutTotal
 	}
 	return topics.TimedOutRun

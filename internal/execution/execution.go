@@ -119,12 +119,14 @@ type Result struct {
 	Limit string `json:"limit,omitempty"`
 	// RetryAfter is how long after its rejection the same request may be accepted;
 	// zero when it was not rejected, or would be again.
-	RetryAfter topics.Duration      `json:"retry_after,omitzero"`
-	ExitCode   *int                 `json:"exit_code,omitempty"`
-	Signal     string               `json:"signal,omitempty"`
-	Value      json.RawMessage      `json:"value,omitempty"`
-	Stdout     topics.StreamSummary `json:"stdout,omitzero"`
-	Stderr     topics.StreamSummary `json:"stderr,omitzero"`
+	RetryAfter topics.Duration `json:"retry_after,omitzero"`
+	ExitCode   *int            `json:"exit_code,omitempty"`
+	Signal     string          `json:"signal,omitempty"`
+	Value      json.RawMessage `json:"value,omitempty"`
+	// ValueRef stands for a value that is kept apart.
+	ValueRef *topics.ValueReference `json:"value_ref,omitempty"`
+	Stdout   topics.StreamSummary   `json:"stdout,omitzero"`
+	Stderr   topics.StreamSummary   `json:"stderr,omitzero"`
 }
 
 // Recorded is an event that a command recorded, with the version it brought the
@@ -207,8 +209,17 @@ func (e *Execution) require(ev topics.Event) error {
 // running.
 func (e *Execution) Slots() int { return max(e.Request.Requirements.Slots, 1) }
 
+// queueDeadline returns until when the execution must have been scheduled for the
+// first time. Waiting until not_before was asked for and is no waiting in the queue.
 func (e *Execution) queueDeadline() time.Time {
-	return deadline(e.RequestedAt, e.Request.Limits.Queue)
+	if e.Attempt > 1 {
+		return time.Time{}
+	}
+	from := e.RequestedAt
+	if nb := e.Request.NotBefore; nb != nil && nb.After(from) {
+		from = *nb
+	}
+	return deadline(from, e.Request.Limits.Queue)
 }
 
 func (e *Execution) totalDeadline() time.Time {

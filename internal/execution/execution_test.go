@@ -292,6 +292,9 @@ func TestAnyHistory(t *testing.T) {
 		now := start
 		req := request(t, func(r *topics.Request) {
 			r.Retry.MaxAttempts = rapid.IntRange(1, 4).Draw(t, "attempts")
+			r.Retry.MaxAge = topics.Duration(rapid.IntRange(0, 120).Draw(t, "max age")) * topics.Duration(time.Second)
+			r.Retry.RetryOn = rapid.SampledFrom([][]string{nil, {"run_limit"}, {"unspecified", "run_limit"}}).Draw(t, "retry on")
+			r.Retry.NeverOn = rapid.SampledFrom([][]string{nil, {"lease_expired"}, {"unspecified"}}).Draw(t, "never on")
 			r.Limits.Total = topics.Duration(rapid.IntRange(0, 300).Draw(t, "total")) * topics.Duration(time.Second)
 			r.Limits.Queue = topics.Duration(rapid.IntRange(0, 60).Draw(t, "queue")) * topics.Duration(time.Second)
 		})

@@ -27,6 +27,8 @@ func (e *Execution) expireWaiting(now time.Time) bool {
 		e.timeOut(now, topics.TimedOutTotal, "the total time limit passed while the execution waited in the queue")
 	case passed(now, e.queueDeadline()):
 		e.timeOut(now, topics.TimedOutQueue, "the execution was not admitted within its queue limit")
+	case passed(now, e.retryDeadline()):
+		e.failTooOld(now)
 	default:
 		return false
 	}
@@ -37,6 +39,8 @@ func (e *Execution) expireScheduled(now time.Time, p Policy) bool {
 	switch {
 	case passed(now, e.totalDeadline()):
 		e.timeOut(now, topics.TimedOutTotal, "the total time limit passed before a worker took the execution")
+	case passed(now, e.retryDeadline()):
+		e.failTooOld(now)
 	case passed(now, e.startDeadline(p)):
 		e.requeue(now, topics.RequeuedStartLimit, &topics.Failure{
 			Reason: "start_limit", Message: "no worker took the execution within its start limit", Retryable: true,
@@ -66,6 +70,10 @@ func (e *Execution) expireLease(now time.Time, p Policy) bool {
 		e.finishCancelled(now, topics.CancelledWorkerLost, topics.StreamSummary{}, topics.StreamSummary{})
 	case passed(now, e.totalDeadline()):
 		e.timeOut(now, topics.TimedOutTotal, "the total time limit passed and the worker was lost")
+	case forbidsRepeat(e.Request.Retry, ReasonLeaseExpired):
+		message := "worker " + worker + " was lost, and the execution is not to be run again after that"
+		e.fail(now, Result{Reason: ReasonLeaseExpired, Message: message},
+			topics.Failure{Reason: ReasonLeaseExpired, Message: message})
 	case e.Deliveries >= p.MaxDeliveries:
 		message := "the lease of this execution ran out too often: it may be what takes its workers down"
 		e.finish(now, Result{Reason: "quarantined", Message: message})
@@ -79,6 +87,12 @@ func (e *Execution) expireLease(now time.Time, p Policy) bool {
 		}, p.LeaseRetryBackoff, p)
 	}
 	return true
+}
+
+// failTooOld ends an execution whose retry could not start in time.
+func (e *Execution) failTooOld(now time.Time) {
+	const message = "the retry could not start within max_age"
+	e.fail(now, Result{Reason: ReasonMaxAge, Message: message}, topics.Failure{Reason: ReasonMaxAge, Message: message})
 }
 
 func (e *Execution) timeOut(now time.Time, limit, message string) {

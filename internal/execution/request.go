@@ -38,6 +38,9 @@ const (
 	DefaultRunLimit    = time.Hour
 )
 
+// MaxFailureClasses bounds each list of failures in a retry policy.
+const MaxFailureClasses = 32
+
 // FieldError says what is wrong with one field of a request.
 type FieldError struct {
 	// Pointer is the JSON pointer (RFC 6901) of the field within the request.
@@ -156,6 +159,21 @@ func (c *checker) retry(r topics.Retry) {
 	c.limit("/retry/max_backoff", r.MaxBackoff)
 	if !(r.Jitter >= 0 && r.Jitter <= 1) { // also refuses NaN
 		c.add("/retry/jitter", "out_of_range", "must be between 0 and 1")
+	}
+	c.limit("/retry/max_age", r.MaxAge)
+	c.failureClasses("/retry/retry_on", r.RetryOn)
+	c.failureClasses("/retry/never_on", r.NeverOn)
+}
+
+func (c *checker) failureClasses(pointer string, classes []string) {
+	if len(classes) > MaxFailureClasses {
+		c.add(pointer, "out_of_range", "has more than %d entries", MaxFailureClasses)
+		return
+	}
+	for i, text := range classes {
+		if _, err := parseFailureClass(text); err != nil {
+			c.add(fmt.Sprintf("%s/%d", pointer, i), "invalid", "%s", err)
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package execution_test
 
 import (
 	"encoding/json"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -24,6 +25,30 @@ func TestNormalizeFillsInDefaults(t *testing.T) {
 	assert.Equal(t, topics.Duration(time.Hour), req.Limits.Run)
 }
 
+func TestNumbersThatMakeNoSenseAreToldFromThoseThatDo(t *testing.T) {
+	t.Parallel()
+	for want, change := range map[string]func(*topics.Request){
+		"/requirements/slots: must be between 1 and 1000, not -1":                              func(r *topics.Request) { r.Requirements.Slots = -1 },
+		"/requirements/slots: must be between 1 and 1000, not 1001":                            func(r *topics.Request) { r.Requirements.Slots = 1001 },
+		"/requirements/cpu_millis: must be between 0 and 1000000, not -1":                      func(r *topics.Request) { r.Requirements.CPUMillis = -1 },
+		"/requirements/cpu_millis: must be between 0 and 1000000, not 1000001":                 func(r *topics.Request) { r.Requirements.CPUMillis = 1_000_001 },
+		"/requirements/memory_bytes: must be between 0 and 17592186044416, not -1":             func(r *topics.Request) { r.Requirements.MemoryBytes = -1 },
+		"/requirements/memory_bytes: must be between 0 and 17592186044416, not 17592186044417": func(r *topics.Request) { r.Requirements.MemoryBytes = 1<<44 + 1 },
+		"/requirements/gpus: must be between 0 and 1000, not -1":                               func(r *topics.Request) { r.Requirements.GPUs = -1 },
+		"/requirements/gpus: must be between 0 and 1000, not 1001":                             func(r *topics.Request) { r.Requirements.GPUs = 1001 },
+		"/priority: must be between 1 and 5, not -1":                                           func(r *topics.Request) { r.Priority = -1 },
+		"/priority: must be between 1 and 5, not 6":                                            func(r *topics.Request) { r.Priority = 6 },
+		"/limits/queue: must be between 0s and 720h0m0s, not -1ns":                             func(r *topics.Request) { r.Limits.Queue = -1 },
+		"/limits/run: must be between 0s and 720h0m0s, not 720h0m0.000000001s":                 func(r *topics.Request) { r.Limits.Run = topics.Duration(720*time.Hour + 1) },
+		"/retry/max_attempts: must be between 1 and 100, not 101":                              func(r *topics.Request) { r.Retry.MaxAttempts = 101 },
+		"/retry/jitter: must be between 0 and 1":                                               func(r *topics.Request) { r.Retry.Jitter = math.NaN() },
+	} {
+		req := topics.Request{Executor: "process", Spec: json.RawMessage(`{"command":["true"]}`)}
+		change(&req)
+		assert.EqualError(t, execution.Normalize(&req, start), "invalid request: "+want)
+	}
+}
+
 func TestNormalizeNamesEveryFault(t *testing.T) {
 	t.Parallel()
 	farAhead := start.AddDate(2, 0, 0)
@@ -44,6 +69,10 @@ func TestNormalizeNamesEveryFault(t *testing.T) {
 		"negative limit":   {func(r *topics.Request) { r.Limits.Total = -1 }, "/limits/total", "out_of_range"},
 		"attempts":         {func(r *topics.Request) { r.Retry.MaxAttempts = 1000 }, "/retry/max_attempts", "out_of_range"},
 		"jitter":           {func(r *topics.Request) { r.Retry.Jitter = 2 }, "/retry/jitter", "out_of_range"},
+		"max age":          {func(r *topics.Request) { r.Retry.MaxAge = -1 }, "/retry/max_age", "out_of_range"},
+		"retry on":         {func(r *topics.Request) { r.Retry.RetryOn = []string{"signal", "Exit Code"} }, "/retry/retry_on/1", "invalid"},
+		"never on":         {func(r *topics.Request) { r.Retry.NeverOn = []string{"exit_code:0"} }, "/retry/never_on/0", "invalid"},
+		"many classes":     {func(r *topics.Request) { r.Retry.NeverOn = make([]string, 33) }, "/retry/never_on", "out_of_range"},
 		"not before":       {func(r *topics.Request) { r.NotBefore = &farAhead }, "/not_before", "out_of_range"},
 		"label":            {func(r *topics.Request) { r.Labels = map[string]string{"a/b~": "x\x00"} }, "/labels/a~1b~0", "invalid"},
 		"user":             {func(r *topics.Request) { r.User = strings.Repeat("u", 200) }, "/user", "too_long"},

@@ -65,6 +65,18 @@ type Task struct {
 	// MaxOutputBytes is how much of each stream is kept; what goes beyond is
 	// counted and dropped.
 	MaxOutputBytes int64
+	// Checkpoint is what the last attempt that kept one has left, nil if none did.
+	Checkpoint []byte
+	// Reporter takes progress and checkpoints; nil if nobody wants to know.
+	Reporter Reporter
+}
+
+// Reports returns the Reporter of the task, never nil.
+func (t Task) Reports() Reporter {
+	if t.Reporter == nil {
+		return Deaf{}
+	}
+	return t.Reporter
 }
 
 // Lease is the time for which an attempt may run, as the worker knows it.
@@ -92,6 +104,13 @@ type StreamSummary struct {
 	Truncated bool  `json:"truncated"`
 }
 
+// ValueReference tells a value that is kept apart from those that refer to it.
+type ValueReference struct {
+	ID     string `json:"id"`
+	Bytes  int64  `json:"bytes"`
+	SHA256 string `json:"sha256"` // hexadecimal
+}
+
 // Result is how an attempt ended, in the words that the status events carry.
 type Result struct {
 	Outcome Outcome
@@ -102,7 +121,8 @@ type Result struct {
 	// Reason is a stable code in snake_case, empty when Completed: "exit_code",
 	// "signal", "run_limit", "cancelled", "start_failed", "invalid_spec",
 	// "unknown_function", "function_error", "function_panic", "lease_lost",
-	// "shutdown", "executor_error".
+	// "shutdown", "executor_error",
+	// "result_too_large", "result_not_stored", or one of a function's own.
 	Reason string
 	// Message says in words what happened, for people.
 	Message string
@@ -110,7 +130,10 @@ type Result struct {
 	// that does not exist, an invalid spec).
 	Retryable bool
 	// Value is what a function returned, as JSON; nil for a process.
-	Value          json.RawMessage
+	Value json.RawMessage
+	// ValueRef stands for a Value that is kept elsewhere (package internal/results).
+	// Executors leave it to the worker.
+	ValueRef       *ValueReference
 	Stdout, Stderr StreamSummary
 }
 

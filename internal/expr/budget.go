@@ -74,15 +74,11 @@ func charged(node ast.Node) ast.Node {
 // budget is what one evaluation may still spend.
 type budget struct {
 	ctx      context.Context
-	steps    int
+	limit    int // the steps there were
+	steps    int // and those that are left
 	deadline time.Time
 	err      error
 }
-
-// untimed is how many steps an evaluation may take before anybody looks at the
-// clock. So an expression that is cheap gives the same value on a machine that
-// stood still while it ran.
-const untimed = 4096
 
 // charge returns the function that takes the cost of a value off b and hands the
 // value on.
@@ -96,10 +92,10 @@ func (b *budget) spend(steps int) error {
 	b.steps -= steps
 	switch {
 	case b.steps < 0:
-		b.err = fmt.Errorf("%w: more than %d steps", ErrBudget, MaxSteps)
+		b.err = fmt.Errorf("%w: more than %d steps", ErrBudget, b.limit)
 	case b.ctx.Err() != nil:
 		b.err = context.Cause(b.ctx)
-	case MaxSteps-b.steps > untimed && time.Now().After(b.deadline):
+	case b.limit-b.steps > Untimed && time.Now().After(b.deadline):
 		b.err = fmt.Errorf("%w: more than %s", ErrBudget, TimeLimit)
 	}
 	return b.err

@@ -23,7 +23,11 @@ const (
 	// looked at costs one step, and so does every element or eight bytes of what a
 	// function or an operator makes, or goes through.
 	MaxSteps = 200_000
-	// TimeLimit is how long an evaluation of more than a few thousand steps may take.
+	// Untimed is how many steps an evaluation takes before anybody looks at the clock.
+	// So an expression that is cheap gives the same value on a machine that stood still
+	// while it ran.
+	Untimed = 4096
+	// TimeLimit is how long an evaluation of more than Untimed steps may take.
 	// It is a second line: steps are what an expression runs out of on an idle
 	// machine.
 	TimeLimit = 250 * time.Millisecond
@@ -68,6 +72,7 @@ type Program[T Result] struct {
 	source  string
 	program *vm.Program
 	names   []string
+	steps   int
 }
 
 // Compile compiles an expression over the variables of env. The error is a
@@ -103,7 +108,7 @@ func Compile[T Result](source string, env Environment) (*Program[T], error) {
 	for name := range env.samples {
 		names = append(names, name)
 	}
-	return &Program[T]{source: source, program: program, names: names}, nil
+	return &Program[T]{source: source, program: program, names: names, steps: MaxSteps}, nil
 }
 
 // expected makes the checker refuse an expression that cannot give a T.
@@ -133,22 +138,31 @@ func syntaxError(err error) error {
 // String returns the source.
 func (p *Program[T]) String() string { return p.source }
 
+// Within returns the program with a smaller budget: it may take so many steps, at most
+// MaxSteps. One that may take no more than Untimed gives the same value for the same
+// variables on any machine.
+func (p *Program[T]) Within(steps int) *Program[T] {
+	tight := *p
+	tight.steps = min(max(steps, 1), MaxSteps)
+	return &tight
+}
+
 // Eval evaluates the expression. Variables that vars lacks are nil.
 func (p *Program[T]) Eval(ctx context.Context, vars map[string]any) (T, error) {
 	var zero T
-	b := &budget{ctx: ctx, steps: MaxSteps, deadline: time.Now().Add(TimeLimit)}
+	b := &budget{ctx: ctx, limit: p.steps, steps: p.steps, deadline: time.Now().Add(TimeLimit)}
 	env := make(map[string]any, len(p.names)+1)
 	for _, name := range p.names {
 		env[name] = vars[name]
 	}
 	env[chargeName] = charge(b)
-	machine := vm.VM{MemoryBudget: MaxSteps}
+	machine := vm.VM{MemoryBudget: uint(p.steps)}
 	out, err := machine.Run(p.program, env)
 	switch {
 	case b.err != nil:
 		return zero, fmt.Errorf("evaluate %q: %w", p.source, b.err)
 	case err != nil && strings.Contains(err.Error(), "memory budget exceeded"):
-		return zero, fmt.Errorf("evaluate %q: %w", p.source, ErrBudget)
+		return zero, fmt.Errorf("evaluate %q: %w: more than %d steps", p.source, ErrBudget, p.steps)
 	case err != nil:
 		return zero, fmt.Errorf("evaluate %q: %w", p.source, syntaxError(err))
 	}

@@ -152,6 +152,24 @@ func TestCostIsBounded(t *testing.T) {
 	}
 }
 
+func TestABudgetCanBeTighter(t *testing.T) {
+	t.Parallel()
+	p, err := expr.Compile[any](`count(1..900, # > 0)`, environment())
+	require.NoError(t, err)
+	for steps, enough := range map[int]bool{expr.MaxSteps: true, 2 * expr.MaxSteps: true, expr.Untimed: true, 900: false, 0: false, -1: false} {
+		_, err := p.Within(steps).Eval(t.Context(), variables())
+		if enough {
+			require.NoError(t, err, steps)
+			continue
+		}
+		require.ErrorIs(t, err, expr.ErrBudget, steps)
+	}
+	_, err = p.Within(900).Eval(t.Context(), variables())
+	require.ErrorContains(t, err, "the expression costs too much: more than 900 steps")
+	_, err = p.Eval(t.Context(), variables())
+	require.NoError(t, err, "the program itself has the budget that it had")
+}
+
 func TestEvaluationEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	p, err := expr.Compile[any](`map(items, # + 1)`, environment())

@@ -1,6 +1,10 @@
 package kafka
 
-import "github.com/millrace/millrace/topics"
+import (
+	"slices"
+
+	"github.com/millrace/millrace/topics"
+)
 
 // queue holds the fetched records of one partition, in order. It is not safe
 // for concurrent use.
@@ -24,8 +28,8 @@ func (q *queue) push(item queued) {
 }
 
 // take removes up to limit records of up to limitBytes, at least one if there
-// is any, and returns them with the leader epoch of the last.
-func (q *queue) take(limit, limitBytes int) ([]topics.Record, int32) {
+// is any.
+func (q *queue) take(limit, limitBytes int) []queued {
 	n, size := 0, 0
 	for n < limit && n < q.len() {
 		next := recordSize(q.items[q.head+n].Record)
@@ -36,13 +40,9 @@ func (q *queue) take(limit, limitBytes int) ([]topics.Record, int32) {
 		n++
 	}
 	if n == 0 {
-		return nil, -1
+		return nil
 	}
-	taken := make([]topics.Record, n)
-	for i := range taken {
-		taken[i] = q.items[q.head+i].Record
-	}
-	epoch := q.items[q.head+n-1].leaderEpoch
+	taken := slices.Clone(q.items[q.head : q.head+n])
 	clear(q.items[q.head : q.head+n]) // let go of the payloads
 	q.head += n
 	q.bytes -= size
@@ -51,7 +51,16 @@ func (q *queue) take(limit, limitBytes int) ([]topics.Record, int32) {
 		clear(q.items[kept:])
 		q.items, q.head = q.items[:kept], 0
 	}
-	return taken, epoch
+	return taken
+}
+
+// putBack puts records that were taken, and nothing since, where they were.
+func (q *queue) putBack(items []queued) {
+	for _, item := range items {
+		q.bytes += recordSize(item.Record)
+	}
+	q.items = slices.Replace(q.items, 0, q.head, items...)
+	q.head = 0
 }
 
 func (q *queue) clear() { *q = queue{} }

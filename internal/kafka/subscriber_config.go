@@ -29,7 +29,9 @@ type SubscriberConfig struct {
 	// its topics from the start.
 	Group string
 	// BatchSize is how many records of one partition a Delivery may hold; what
-	// is there is handed out, nothing waits for a batch to fill. Defaults to 1.
+	// is there is handed out, nothing waits for a batch to fill. Batches begin small,
+	// double while they take less than a second, and halve when they take more than
+	// five or fail. Defaults to 1.
 	BatchSize int
 	// BatchBytes is how large a Delivery of several records may become. A
 	// single larger record is handed out alone. Defaults to 4 MiB.

@@ -44,6 +44,9 @@ type worker struct {
 	retry chan struct{}
 	seeks chan seekRequest
 
+	// pace is for the goroutine of run.
+	pace pace
+
 	// assignErr is why the Assigned hook could not be answered when the
 	// partition was assigned. Set before run.
 	assignErr error
@@ -71,6 +74,7 @@ type worker struct {
 func newWorker(s *Subscriber, at partition, topicID [16]byte, committed int64) *worker {
 	w := &worker{
 		s: s, at: at, topicID: topicID, committed: committed,
+		pace: newPace(s.sc.BatchSize),
 		done: make(chan struct{}), wake: make(chan struct{}, 1), retry: make(chan struct{}, 1), seeks: make(chan seekRequest),
 		next: -1, acked: -1, ackedEpoch: -1, highWatermark: -1,
 	}
@@ -120,29 +124,26 @@ func (w *worker) run() {
 		return
 	}
 	for {
-		batch, leaderEpoch := w.await()
-		if batch == nil {
-			return
-		}
-		if !w.handle(batch, leaderEpoch) {
+		batch := w.await()
+		if batch == nil || !w.handle(batch) {
 			return
 		}
 	}
 }
 
 // await returns the next records to hand out, or nil when the worker is to end.
-func (w *worker) await() ([]topics.Record, int32) {
+func (w *worker) await() []queued {
 	for attempts := 0; ; {
 		if w.stopping.Err() != nil {
-			return nil, -1
+			return nil
 		}
-		if batch, leaderEpoch := w.take(); batch != nil {
-			return batch, leaderEpoch
+		if batch := w.take(); batch != nil {
+			return batch
 		}
 		if err := w.takeFetchErr(); err != nil {
 			attempts++
 			if !w.recover(err, attempts) {
-				return nil, -1
+				return nil
 			}
 			continue
 		}
@@ -155,25 +156,29 @@ func (w *worker) await() ([]topics.Record, int32) {
 	}
 }
 
-// handle hands batch out until it is acked. It returns false when the worker is
-// to end, with the batch not acked.
-func (w *worker) handle(batch []topics.Record, leaderEpoch int32) bool {
+// handle hands batch out until it is acked, with fewer records each time; those that
+// were left out are next. It returns false when the worker is to end, with the batch
+// not acked.
+func (w *worker) handle(batch []queued) bool {
 	for try := 1; ; try++ {
 		if sought, ok := w.waitWhileHeld(); sought || !ok {
 			return ok
 		}
 		d := &delivery.Delivery{
 			Group: w.s.sc.Group, Topic: w.at.topic, TopicID: batch[0].TopicID, Partition: w.at.partition,
-			Records: batch, Epoch: w.epoch, Try: try,
+			Records: records(batch), Epoch: w.epoch, Try: try,
 		}
+		began := w.s.sc.Clock.Now()
 		switch w.deliver(d) {
 		case acked:
-			w.ack(d, leaderEpoch)
+			w.pace.done(len(batch), w.s.sc.Clock.Now().Sub(began))
+			w.ack(d, batch[len(batch)-1].leaderEpoch)
 			return true
 		case abandoned:
 			return false
 		case nacked:
 			w.countNack()
+			batch = w.shorten(batch)
 		}
 		first := d.First()
 		sought, ok := w.stallUntil(PartitionStatus{Cause: d.Err(), Offset: first.Offset, Key: first.Key, Attempts: try})
@@ -263,15 +268,32 @@ func (w *worker) countNack() {
 
 // take removes the next records from the queue, and lets the client fetch again
 // once half of it is free.
-func (w *worker) take() ([]topics.Record, int32) {
+func (w *worker) take() []queued {
 	w.mu.Lock()
-	batch, leaderEpoch := w.queue.take(w.s.sc.BatchSize, w.s.sc.BatchBytes)
+	batch := w.queue.take(w.pace.size, w.s.sc.BatchBytes)
 	low := w.paused&pausedFull != 0 && w.queue.len() <= w.s.sc.PrefetchRecords/2 && w.queue.bytes <= w.s.sc.PrefetchBytes/2
 	w.mu.Unlock()
 	if low {
 		w.resume(pausedFull)
 	}
-	return batch, leaderEpoch
+	return batch
+}
+
+// shorten puts the end of a batch that failed back into the queue.
+func (w *worker) shorten(batch []queued) []queued {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.pace.failed(len(batch))
+	w.queue.putBack(batch[w.pace.size:])
+	return batch[:w.pace.size]
+}
+
+func records(batch []queued) []topics.Record {
+	all := make([]topics.Record, len(batch))
+	for i, item := range batch {
+		all[i] = item.Record
+	}
+	return all
 }
 
 // offer takes fetched records over from the poll loop. It does not block.

@@ -103,6 +103,36 @@ func TestTheWaitIsExact(t *testing.T) {
 	})
 }
 
+// Coordinators that take in any order, some of which do not commit, on a clock that is
+// set back by little, again and again: in the time that really passes no window has
+// more than its rate, and what was rolled back is there for the next.
+func TestNoInterleavingTakesMoreThanTheRate(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		d := definitions().Draw(t, "limit")
+		var tat, passed int64
+		var log []taken
+		slow := int64(0) // by how much the clock was set back in all
+		for range rapid.IntRange(1, 200).Draw(t, "transactions") {
+			passed += rapid.Int64Range(0, 2*int64(d.Rate.Interval())).Draw(t, "pause")
+			if rapid.IntRange(0, 9).Draw(t, "step") == 0 {
+				slow += rapid.Int64Range(0, int64(limits.MaxSkew)-slow).Draw(t, "back")
+			}
+			n := rapid.IntRange(1, 3).Draw(t, "n")
+			now := epoch + passed - slow
+			next, wait := d.Take(tat, now, n)
+			again, waitAgain := d.Take(tat, now, n)
+			if next != again || wait != waitAgain {
+				t.Fatalf("a repeated transaction decides otherwise")
+			}
+			if wait == 0 && rapid.IntRange(0, 4).Draw(t, "commits") > 0 {
+				tat, log = next, append(log, taken{passed, n})
+			}
+		}
+		requireWithinRate(t, d, log)
+	})
+}
+
 // A clock that is set back: in the time that really passes no more is let through than
 // without, but for one with each large step, and who keeps asking gets a token in
 // bounded time.

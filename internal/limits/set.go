@@ -15,6 +15,11 @@ import (
 	"github.com/millrace/millrace/topics"
 )
 
+// MaxSteps is how much one evaluation of an expression may do. It is asked for every
+// request, so it is far less than expressions may cost elsewhere; and so little that
+// time has no say: the same request has the same keys on any machine.
+const MaxSteps = expr.Untimed
+
 // MaxKeyBytes is how long the key that an expression gives may be.
 const MaxKeyBytes = 256
 
@@ -116,31 +121,37 @@ func Compile(definitions []Definition) (*Set, error) {
 
 func compile(d Definition, fault func(field, format string, args ...any)) limit {
 	l := limit{Definition: d}
-	trial := variables(topics.Request{})
 	var err error
 	if d.When != "" {
-		if l.when, err = expr.Compile[bool](d.When, environment()); err != nil {
-			fault("when", "%w", err)
-		} else if _, err = l.when.Eval(context.Background(), trial); errors.Is(err, expr.ErrBudget) {
+		if l.when, _, err = compileExpression[bool](d.When); err != nil {
 			fault("when", "%w", err)
 		}
 	}
 	if d.Per == PerKey && d.Key != "" {
-		if l.key, err = expr.Compile[any](d.Key, environment()); err != nil {
-			fault("key", "%w", err)
-			return l
-		}
-		value, err := l.key.Eval(context.Background(), trial)
-		if err == nil {
-			_, err = text(value)
-		} else if !errors.Is(err, expr.ErrBudget) {
-			err = nil // a request of something may do better
+		var trial any
+		if l.key, trial, err = compileExpression[any](d.Key); err == nil {
+			_, err = text(trial)
 		}
 		if err != nil {
 			fault("key", "%w", err)
 		}
 	}
 	return l
+}
+
+// compileExpression compiles an expression and tries it on a request of nothing. What
+// it cannot work with there is no error, since a request of something may do better;
+// but what costs too much even then is.
+func compileExpression[T expr.Result](source string) (program *expr.Program[T], trial T, err error) {
+	if program, err = expr.Compile[T](source, environment()); err != nil {
+		return nil, trial, err
+	}
+	program = program.Within(MaxSteps)
+	trial, err = program.Eval(context.Background(), variables(topics.Request{}))
+	if errors.Is(err, expr.ErrBudget) {
+		return nil, trial, err
+	}
+	return program, trial, nil
 }
 
 // Keys returns the keys of the limits that a request is under, by name of the

@@ -3,6 +3,7 @@ package limits_test
 import (
 	"context"
 	"errors"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -162,14 +163,56 @@ func TestEveryFaultOfDefinitionsAtOnce(t *testing.T) {
 		"Bad Name.", "a.per", "a.key", "b.key", "b.rate", "c.concurrency", "c.when", "c.key", "d.burst", "d.", "e.burst", "e.action",
 		"f.per", "f.action", "g.key", "h.key", "i.when", "j.rate", "k.rate", "k.rate", "k.",
 	}, got)
-	for _, words := range []string{
-		"column", "unknown name nobody", "limits nothing", "costs too much", "want a text or a number", "defined twice", "at most 1000000 per second",
-	} {
-		assert.ErrorContains(t, err, words)
-	}
 	var syntax *expr.SyntaxError
 	require.ErrorAs(t, invalid.Faults[7], &syntax)
 	assert.Equal(t, 1, syntax.Line)
+}
+
+// Each mistake by itself, with what is said about it.
+func TestWhatIsSaidAboutMistakes(t *testing.T) {
+	t.Parallel()
+	for want, d := range map[string]limits.Definition{
+		`limit Big: "Big" is not a name: want lower-case letters, digits, '_' and '-', at most 63`: {Name: "Big", Per: limits.PerUser, Rate: rate()},
+		`limit x: per: is required: one of user, tenant, key`:                                      {Rate: rate()},
+		`limit x: per: "team" is not one of user, tenant, key`:                                     {Per: "team", Rate: rate()},
+		`limit x: key: is required where per is key: the expression whose value is the key`:        {Per: limits.PerKey, Rate: rate()},
+		`limit x: key: is only used where per is key`:                                              {Per: limits.PerTenant, Key: "user", Rate: rate()},
+		`limit x: limits nothing: set rate or concurrency`:                                         {Per: limits.PerUser},
+		`limit x: action: "drop" is not one of queue, reject`:                                      {Per: limits.PerUser, Rate: rate(), Action: "drop"},
+		`limit x: action: reject needs a rate: what is over the concurrency always waits`:          {Per: limits.PerUser, Concurrency: 1, Action: limits.Reject},
+		`limit x: burst: is only used with a rate`:                                                 {Per: limits.PerUser, Concurrency: 1, Burst: 1},
+		`limit x: burst: must be between 0 and 1000000, not -1`:                                    {Per: limits.PerUser, Rate: rate(), Burst: -1},
+		`limit x: burst: must be between 0 and 1000000, not 1000001`:                               {Per: limits.PerUser, Rate: limits.Rate{Tokens: 9, Per: time.Second}, Burst: 1_000_001},
+		`limit x: concurrency: must be between 0 and 1000000, not -3`:                              {Per: limits.PerUser, Concurrency: -3},
+		`limit x: concurrency: must be between 0 and 1000000, not 9223372036854775807`:             {Per: limits.PerUser, Concurrency: math.MaxInt64},
+		`limit x: rate: must have between 1 and 1000000 tokens, not -5`:                            {Per: limits.PerUser, Rate: limits.Rate{Tokens: -5, Per: time.Second}},
+		`limit x: rate: must have between 1 and 1000000 tokens, not 0`:                             {Per: limits.PerUser, Rate: limits.Rate{Per: time.Second}},
+		`limit x: rate: must be per a duration longer than 0`:                                      {Per: limits.PerUser, Rate: limits.Rate{Tokens: 1, Per: -time.Second}},
+		`limit x: rate: must be at most 1000000 per second`:                                        {Per: limits.PerUser, Rate: limits.Rate{Tokens: 2, Per: time.Microsecond}},
+		`limit x: rate: takes longer than 366 days to fill a bucket of 2`:                          {Per: limits.PerUser, Rate: limits.Rate{Tokens: 1, Per: 300 * 24 * time.Hour}, Burst: 2},
+		`limit x: rate: takes longer than 366 days to fill a bucket of 1`:                          {Per: limits.PerUser, Rate: limits.Rate{Tokens: 1, Per: math.MaxInt64}},
+		`limit x: key: line 1, column 7: unexpected token EOF`:                                     {Per: limits.PerKey, Key: "user ==", Rate: rate()},
+		`limit x: key: line 1, column 1: unknown name label`:                                       {Per: limits.PerKey, Key: "label.team", Rate: rate()},
+		`limit x: key: line 1, column 1: unknown name now`:                                         {Per: limits.PerKey, Key: "now()", Rate: rate()},
+		`limit x: key: gives a map[string]string: want a text or a number`:                         {Per: limits.PerKey, Key: "labels", Rate: rate()},
+		`limit x: key: evaluate "len(1..1000000)": the expression costs too much: more than 4096 steps`: {
+			Per: limits.PerKey, Key: "len(1..1000000)", Rate: rate(),
+		},
+		`limit x: key: evaluate "count(1..99, any(1..99, # < 0))": the expression costs too much: more than 4096 steps`: {
+			Per: limits.PerKey, Key: "count(1..99, any(1..99, # < 0))", Rate: rate(),
+		},
+		`limit x: key: the expression has 4097 bytes, at most 4096 are allowed`: {Per: limits.PerKey, Key: strings.Repeat(" ", 4093) + "user", Rate: rate()},
+		`limit x: when: expected bool, but got string`:                          {Per: limits.PerUser, When: "user", Rate: rate()},
+		`limit x: when: line 1, column 10: invalid operation: > (mismatched types int and string)`: {
+			Per: limits.PerUser, When: `priority > "high"`, Rate: rate(),
+		},
+	} {
+		if d.Name == "" {
+			d.Name = "x"
+		}
+		_, err := limits.Compile([]limits.Definition{d})
+		assert.EqualError(t, err, want)
+	}
 }
 
 func TestDefaultsAreFilledIn(t *testing.T) {

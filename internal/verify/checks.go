@@ -4,7 +4,7 @@ import "slices"
 
 // Checks returns all assertions, in the order in which they are run.
 func Checks() []Check {
-	return slices.Concat(ofExecutions(), ofHistories(), ofOutbox(), ofConsumers(), ofDeadLetters())
+	return slices.Concat(ofExecutions(), ofAdmission(), ofHistories(), ofOutbox(), ofConsumers(), ofDeadLetters())
 }
 
 // ofExecutions are the assertions about the write model alone.
@@ -21,6 +21,14 @@ WHERE state = 'RUNNING' AND (worker IS NULL OR lease_expires_at IS NULL OR due_a
 	OR state <> 'RUNNING' AND lease_expires_at IS NOT NULL`,
 		},
 		{
+			Name:     "offers",
+			Sentence: "Only a scheduled execution is on offer to workers that have not seen its task.",
+			Kind:     Fault,
+			SQL: `
+SELECT id::text, format('is %s, and on offer since %s', state, offered_at)
+FROM executions WHERE offered_at IS NOT NULL AND state <> 'SCHEDULED'`,
+		},
+		{
 			Name:     "ends",
 			Sentence: "An execution has ended if and only if it has a time of its end and a result, and then nothing is due any more.",
 			Kind:     Fault,
@@ -29,42 +37,6 @@ SELECT id::text, format('%s, finished at %s, result %s, due at %s', state, finis
 FROM executions
 WHERE CASE WHEN state IN ` + terminal() + ` THEN finished_at IS NULL OR result IS NULL OR due_at IS NOT NULL
 	ELSE finished_at IS NOT NULL OR result IS NOT NULL END`,
-		},
-		{
-			Name:     "capacity",
-			Sentence: "What an execution takes of the capacity of its class is what was asked for, so that scheduled plus leased is what is in use.",
-			Kind:     Fault,
-			SQL: `
-SELECT id::text, format('%s slots of %s, asked for %s of %s', slots, resource_class,
-	greatest((request -> 'requirements' ->> 'slots')::integer, 1), request ->> 'resource_class')
-FROM executions
-WHERE slots <> greatest((request -> 'requirements' ->> 'slots')::integer, 1) OR resource_class <> request ->> 'resource_class'`,
-		},
-		{
-			Name:     "admission-books",
-			Sentence: "In each lane, the ledger and what the feed adds to it are what its executions wait for and hold.",
-			Kind:     Fault,
-			SQL: `
-WITH books AS (
-	SELECT lane, sum(queued) AS queued, sum(running) AS running, sum(slots) AS slots, sum(cpu_millis) AS cpu_millis,
-		sum(memory_bytes) AS memory_bytes, sum(gpus) AS gpus
-	FROM (
-		SELECT lane, queued, running, slots, cpu_millis, memory_bytes, gpus FROM admission_ledger
-		UNION ALL SELECT lane, queued, running, slots, cpu_millis, memory_bytes, gpus FROM admission_feed) AS written
-	GROUP BY lane),
-truth AS (
-	SELECT lane, count(*) FILTER (WHERE NOT admitted) AS queued, count(*) FILTER (WHERE admitted) AS running,
-		sum(slots) FILTER (WHERE admitted) AS slots, sum(cpu_millis) FILTER (WHERE admitted) AS cpu_millis,
-		sum(memory_bytes) FILTER (WHERE admitted) AS memory_bytes, sum(gpus) FILTER (WHERE admitted) AS gpus
-	FROM (SELECT *, state <> 'QUEUED' AS admitted FROM executions WHERE state IN ('QUEUED', 'SCHEDULED', 'RUNNING')) AS open
-	GROUP BY lane),
-compared AS (
-	SELECT coalesce(b.lane, t.lane) AS lane,
-		ARRAY[coalesce(b.queued, 0), coalesce(b.running, 0), coalesce(b.slots, 0), coalesce(b.cpu_millis, 0), coalesce(b.memory_bytes, 0), coalesce(b.gpus, 0)] AS written,
-		ARRAY[coalesce(t.queued, 0), coalesce(t.running, 0), coalesce(t.slots, 0), coalesce(t.cpu_millis, 0), coalesce(t.memory_bytes, 0), coalesce(t.gpus, 0)] AS "true"
-	FROM books b FULL JOIN truth t ON t.lane = b.lane)
-SELECT coalesce(lane::text, 'no lane'), format('queued, running, slots, cpu, memory and gpus are written as %s and are %s', written, "true")
-FROM compared WHERE written <> "true"`,
 		},
 		{
 			Name:     "concurrency-keys",

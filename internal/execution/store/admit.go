@@ -11,11 +11,14 @@ import (
 	"github.com/millrace/millrace/internal/crash"
 	"github.com/millrace/millrace/internal/holds"
 	"github.com/millrace/millrace/internal/limits"
+	"github.com/millrace/millrace/topics"
 )
 
 // Admission is one round of admitting.
 type Admission struct {
 	Class string
+	// Topic is where the tasks of the class go; empty means topics.ExecutionTasks.
+	Topic topics.Topic
 	// Admitter names who decides; it is recorded in the events.
 	Admitter string
 	// Cap bounds what may be in use at once, beyond what the workers announce; zero is
@@ -214,6 +217,11 @@ func (r *admissionRound) verify(ctx context.Context) error {
 	return nil
 }
 
+// isWaiting is true of a row, found by its id, that may be admitted. It is written so
+// that no partial index of what waits fits: these are small most of the time, and then
+// the plan that is made, and kept, reads all of a long queue for a few rows of it.
+const isWaiting = `state || '' = 'QUEUED' AND waits + 0 = 0`
+
 // lock locks the rows of what was picked. What is not in the answer was taken back.
 func (r *admissionRound) lock(ctx context.Context) (map[string]loaded, error) {
 	all := append(append([]admission.Pick(nil), r.picks...), r.oversize...)
@@ -221,11 +229,8 @@ func (r *admissionRound) lock(ctx context.Context) (map[string]loaded, error) {
 	for i, p := range all {
 		ids[i] = p.ID
 	}
-	// waits + 0 keeps the planner from the index of what waits: that is small most of
-	// the time, and then the plan that is kept would read all of a long queue for a few
-	// rows of it.
 	rows, err := load(ctx, r.tx, `SELECT `+columns+` FROM executions
-		WHERE id = ANY ($1::text[]::uuid[]) AND state = 'QUEUED' AND waits + 0 = 0 ORDER BY id FOR UPDATE SKIP LOCKED`, ids)
+		WHERE id = ANY ($1::text[]::uuid[]) AND `+isWaiting+` ORDER BY id FOR UPDATE SKIP LOCKED`, ids)
 	if err != nil {
 		return nil, err
 	}
@@ -243,7 +248,7 @@ func (r *admissionRound) lock(ctx context.Context) (map[string]loaded, error) {
 // being changed by somebody, who may yet leave them as they are.
 func (r *admissionRound) miss(ctx context.Context, locked map[string]loaded, ids []string) error {
 	rows, err := r.tx.Query(ctx, `SELECT id::text FROM executions
-		WHERE id = ANY ($1::text[]::uuid[]) AND state = 'QUEUED' AND waits = 0`, ids)
+		WHERE id = ANY ($1::text[]::uuid[]) AND `+isWaiting, ids)
 	if err != nil {
 		return err
 	}
@@ -391,7 +396,7 @@ func (r *admissionRound) save(ctx context.Context) error {
 	}
 	q.Know(r.buckets.list())
 	q.End()
-	r.change.admitting = true
+	r.change.admitting, r.change.tasksTo = true, r.Topic
 	err = inBatch(ctx, r.tx, func(b statements) error {
 		if err := saveLedger(ctx, b, r.Class, r.ledger); err != nil {
 			return fmt.Errorf("save ledger: %w", err)

@@ -29,8 +29,38 @@ type Claim struct {
 	// room.
 	Refs []Ref
 	// Slots, without Refs, is how many slots the worker has free: the most urgent
-	// executions that fit are taken.
+	// executions on offer that fit are taken. What is not on offer has its task
+	// record still to come; see Offer.
 	Slots int
+	// CPUMillis, MemoryBytes and GPUs, without Refs, are what else is free; nil means
+	// that the worker does not count it.
+	CPUMillis   *int64
+	MemoryBytes *int64
+	GPUs        int
+}
+
+// take takes the room of an execution, if there is as much left.
+func (c *Claim) take(e *execution.Execution) bool {
+	need := e.Request.Requirements
+	if e.Slots() > c.Slots || need.GPUs > c.GPUs ||
+		c.CPUMillis != nil && need.CPUMillis > *c.CPUMillis ||
+		c.MemoryBytes != nil && need.MemoryBytes > *c.MemoryBytes {
+		return false
+	}
+	c.Slots -= e.Slots()
+	c.GPUs -= need.GPUs
+	c.CPUMillis = reduced(c.CPUMillis, need.CPUMillis)
+	c.MemoryBytes = reduced(c.MemoryBytes, need.MemoryBytes)
+	return true
+}
+
+// reduced returns what is left of an amount that may not be counted.
+func reduced(of *int64, by int64) *int64 {
+	if of == nil {
+		return nil
+	}
+	left := *of - by
+	return &left
 }
 
 // Claim leases scheduled executions to a worker and records that they started.
@@ -77,21 +107,24 @@ func claimable(ctx context.Context, tx pgx.Tx, c Claim) ([]loaded, error) {
 			ids, attempts, c.Classes, c.Executors)
 	}
 	var taken []loaded
-	free := c.Slots
 	for _, class := range c.Classes {
+		// What does not fit by itself is left out here, so that it hides nothing behind
+		// it; what does not fit together is left out below.
 		found, err := load(ctx, tx, `SELECT `+columns+` FROM executions
-			WHERE state = 'SCHEDULED' AND resource_class = $1 AND executor = ANY($2) AND slots <= $3
-			ORDER BY rank, id LIMIT $3 FOR UPDATE SKIP LOCKED`, class, c.Executors, free)
+			WHERE state = 'SCHEDULED' AND offered_at IS NOT NULL
+			  AND resource_class = $1 AND executor = ANY($2) AND slots <= $3
+			  AND cpu_millis <= coalesce($4::bigint, cpu_millis) AND memory_bytes <= coalesce($5::bigint, memory_bytes) AND gpus <= $6
+			ORDER BY rank, id LIMIT $3 FOR UPDATE SKIP LOCKED`,
+			class, c.Executors, c.Slots, c.CPUMillis, c.MemoryBytes, c.GPUs)
 		if err != nil {
 			return nil, err
 		}
 		for _, l := range found {
-			if l.Slots() <= free {
-				free -= l.Slots()
+			if c.take(l.Execution) {
 				taken = append(taken, l)
 			}
 		}
-		if free == 0 {
+		if c.Slots == 0 {
 			break
 		}
 	}
@@ -113,6 +146,9 @@ type Beat struct {
 	// Renewed is true when the lease was renewed. Where it is false the attempt is
 	// still the worker's, but its lease ends when it did before.
 	Renewed bool
+	// Stored is true when the report of the attempt, if there was one, was stored. It
+	// is where the lease was renewed.
+	Stored bool
 }
 
 // The statement leaves out a row that another transaction has locked, rather than
@@ -141,8 +177,14 @@ const heartbeatSQL = `
 			due_at = clock_timestamp() + $4::interval
 		FROM free WHERE e.id = free.id
 		RETURNING e.id, e.cancel IS NOT NULL AS cancel
+	), told AS (
+		SELECT t.* FROM unnest($5::text[]::uuid[], $6::integer[], $7::float8[], $8::float8[], $9::text[], $10::bytea[])
+			AS t(id, attempt, done, total, message, checkpoint)
+		JOIN free USING (id, attempt)
+	), stored AS (` + upsertProgress + ` RETURNING p.execution_id AS id
 	)
-	SELECT e.id::text, e.attempt, coalesce(renewed.cancel, e.cancel IS NOT NULL), renewed.id IS NOT NULL
+	SELECT e.id::text, e.attempt, coalesce(renewed.cancel, e.cancel IS NOT NULL), renewed.id IS NOT NULL,
+		e.id IN (SELECT id FROM stored)
 	FROM held JOIN executions e USING (id, attempt) LEFT JOIN renewed ON renewed.id = e.id
 	WHERE e.state = 'RUNNING' AND e.worker = $1`
 
@@ -150,16 +192,23 @@ const heartbeatSQL = `
 // nobody: the lease of an execution that is being changed at this moment is not
 // renewed, which the answer says. An attempt that is missing from the answer is
 // not the worker's any more.
-func (s *Store) Heartbeat(ctx context.Context, worker string, refs []Ref, lease time.Duration) ([]Beat, error) {
+//
+// The reports are stored with the renewals, in the same statement and under the same
+// locks: those of attempts that are not the worker's any more are refused.
+func (s *Store) Heartbeat(
+	ctx context.Context, worker string, refs []Ref, lease time.Duration, reports ...Report,
+) ([]Beat, error) {
 	ids, attempts := split(refs)
+	r := arraysOf(reports)
 	// No event and no new version: a renewal changes no fact about the execution.
-	rows, err := s.pool.Query(ctx, heartbeatSQL, worker, ids, attempts, lease)
+	rows, err := s.pool.Query(ctx, heartbeatSQL, worker, ids, attempts, lease,
+		r.ids, r.attempts, r.done, r.total, r.messages, r.checkpoints)
 	if err != nil {
 		return nil, fmt.Errorf("heartbeat: %w", err)
 	}
 	beats, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (Beat, error) {
 		var b Beat
-		return b, row.Scan(&b.ID, &b.Attempt, &b.Cancel, &b.Renewed)
+		return b, row.Scan(&b.ID, &b.Attempt, &b.Cancel, &b.Renewed, &b.Stored)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("heartbeat: %w", err)
@@ -175,6 +224,10 @@ type Finish struct {
 	Result executor.Result
 	// Output is what was captured and not yet appended.
 	Output []OutputChunk
+	// Progress and Checkpoint are what the attempt told last and no heartbeat has
+	// stored; nil if there is nothing.
+	Progress   *executor.Progress
+	Checkpoint []byte
 }
 
 // Finish records the ends of attempts. The errors are in the order of the input:
@@ -213,6 +266,7 @@ func (s *Store) Finish(ctx context.Context, finishes []Finish) ([]error, error) 
 			l.Execution.Output(l.now, chunk.event())
 		}
 		change := &change{}
+		var reports []Report
 		for i, f := range finishes {
 			if outcomes[i] != nil {
 				continue
@@ -220,7 +274,13 @@ func (s *Store) Finish(ctx context.Context, finishes []Finish) ([]error, error) 
 			l := found[f.ID]
 			if outcomes[i] = l.Execution.Finish(l.now, f.Worker, f.Attempt, f.Result, s.policy); outcomes[i] == nil {
 				change.touch(l.Execution)
+				if r, some := f.lastReport(l.Execution); some {
+					reports = append(reports, r)
+				}
 			}
+		}
+		if err := saveReports(ctx, tx, reports); err != nil {
+			return err
 		}
 		err = change.save(ctx, tx)
 		crash.At("worker.finishing")

@@ -89,7 +89,7 @@ func (r *situationReader) read(ctx context.Context, id string) error {
 // readWorkers reads what the workers of the class offer.
 func (r *situationReader) readWorkers(ctx context.Context) error {
 	q := r.Execution.Request
-	rows, err := r.tx.Query(ctx, workersSQL, q.ResourceClass)
+	rows, err := r.tx.Query(ctx, workersSQL, q.ResourceClass, admission.Unlimited)
 	if err != nil {
 		return fmt.Errorf("read workers: %w", err)
 	}
@@ -254,14 +254,14 @@ func (r *situationReader) readAhead(ctx context.Context) error {
 	err := r.tx.QueryRow(ctx, `
 		SELECT ahead.n, peers.n, own.n, own.before
 		FROM (
-			SELECT coalesce(sum(c.n), 0) AS n FROM generate_series(1, 5) AS p, LATERAL (
-				SELECT count(*) AS n FROM (
+			SELECT count(*) AS n FROM (
+				SELECT FROM generate_series(1, 5) AS p, LATERAL (
 					SELECT FROM executions q WHERE q.state = 'QUEUED' AND q.resource_class = $1 AND q.request ->> 'priority' = p::text
-					  AND q.rank <= $5 AND q.waits = 0 LIMIT $8) AS picked) AS c) AS ahead, (
-			SELECT coalesce(sum(c.n), 0) AS n FROM generate_series(1, 5) AS p, LATERAL (
-				SELECT count(*) AS n FROM (
+					  AND q.rank <= $5 AND q.waits = 0 LIMIT $8) AS picked LIMIT $8) AS c) AS ahead, (
+			SELECT count(*) AS n FROM (
+				SELECT FROM generate_series(1, 5) AS p, LATERAL (
 					SELECT FROM executions q WHERE q.state = 'QUEUED' AND q.resource_class = $1 AND q.request ->> 'priority' = p::text
-					  AND q.rank > $5 AND q.rank <= $4 AND q.waits = 0 LIMIT $8) AS picked) AS c) AS peers, (
+					  AND q.rank > $5 AND q.rank <= $4 AND q.waits = 0 LIMIT $8) AS picked LIMIT $8) AS c) AS peers, (
 			SELECT count(*) AS n, count(*) FILTER (WHERE (rank, id) < ($6, $7::text::uuid)) AS before FROM (
 				SELECT q.rank, q.id FROM admission_lanes l JOIN executions q ON q.lane = l.id
 				WHERE l.tenant = $2 AND l.user_name = $3 AND l.resource_class = $1
@@ -272,12 +272,16 @@ func (r *situationReader) readAhead(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("count executions ahead: %w", err)
 	}
-	r.Ahead = execution.Ahead{Higher: min(higher, execution.AheadMax), Own: ownBefore}
+	r.Ahead = execution.Ahead{Higher: higher, Own: ownBefore}
 	cost := share(admission.Need(e.Request.Requirements), r.capacity)
 	if cost == 0 {
 		cost = 1
 	}
-	r.Ahead.Others = min(max(all-own, 0), execution.Turns(ownBefore, r.user, cost, r.rivals))
+	others := max(all-own, 0)
+	if all == execution.AheadMax {
+		others = all // there are more than were counted
+	}
+	r.Ahead.Others = min(others, execution.Turns(ownBefore, r.user, cost, r.rivals))
 	for _, rival := range r.rivals {
 		r.Ahead.Rivals += rival.Weight / r.user.Weight
 	}

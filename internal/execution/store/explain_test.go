@@ -20,7 +20,7 @@ func (b *bench) situation(id string, terms ...store.Terms) execution.Situation {
 	// As if a coordinator were at work.
 	_, err := b.pool.Exec(b.t.Context(), `INSERT INTO leases (name, owner, token, acquired_at, expires_at)
 		SELECT 'admitter:' || resource_class, 'test', 1, clock_timestamp(), clock_timestamp() + interval '1 hour'
-		FROM executions WHERE id::text = $1 ON CONFLICT DO NOTHING`, id)
+		FROM executions WHERE id = $1::text::uuid ON CONFLICT DO NOTHING`, id)
 	require.NoError(b.t, err)
 	s, err := b.Situation(b.t.Context(), id, append(terms, store.Terms{})[0])
 	require.NoError(b.t, err)

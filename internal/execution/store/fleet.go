@@ -33,12 +33,17 @@ type WorkerStatus struct {
 const fleetSQL = `
 	WITH fleet AS (
 		SELECT id, array_agg(resource_class ORDER BY resource_class) AS classes, max(slots) AS slots,
+			max(cpu_millis) AS cpu_millis, max(memory_bytes) AS memory_bytes, max(gpus) AS gpus,
 			min(since) AS since, max(announced_at) AS announced_at, bool_or(expires_at > clock_timestamp()) AS alive
 		FROM workers GROUP BY id),
 	named AS (SELECT id, array_agg(DISTINCT name ORDER BY name) AS executors FROM workers, unnest(executors) AS name GROUP BY id)
-	SELECT f.id, f.classes, coalesce(n.executors, '{}'), f.slots, u.running, u.slots, f.since, f.announced_at, f.alive
+	SELECT f.id, f.classes, coalesce(n.executors, '{}'),
+		f.slots, coalesce(f.cpu_millis, 0), coalesce(f.memory_bytes, 0), f.gpus,
+		u.running, u.slots, u.cpu_millis, u.memory_bytes, u.gpus, f.since, f.announced_at, f.alive
 	FROM fleet f LEFT JOIN named n USING (id), LATERAL (
-		SELECT count(*) AS running, coalesce(sum(e.slots), 0)::integer AS slots
+		SELECT count(*) AS running, coalesce(sum(e.slots), 0)::integer AS slots,
+			coalesce(sum(e.cpu_millis), 0)::bigint AS cpu_millis, coalesce(sum(e.memory_bytes), 0)::bigint AS memory_bytes,
+			coalesce(sum(e.gpus), 0)::integer AS gpus
 		FROM executions e WHERE e.state = 'RUNNING' AND e.worker = f.id) AS u
 	WHERE $1 = '' OR $1 = ANY (f.classes)
 	ORDER BY f.alive DESC, f.id`
@@ -53,7 +58,9 @@ func (s *Store) Workers(ctx context.Context, class string) ([]WorkerStatus, erro
 	}
 	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (WorkerStatus, error) {
 		var w WorkerStatus
-		err := row.Scan(&w.ID, &w.Classes, &w.Executors, &w.Total.Slots, &w.Running, &w.Used.Slots, &w.Since, &w.AnnouncedAt, &w.Alive)
+		t, u := &w.Total, &w.Used
+		err := row.Scan(&w.ID, &w.Classes, &w.Executors, &t.Slots, &t.CPUMillis, &t.MemoryBytes, &t.GPUs,
+			&w.Running, &u.Slots, &u.CPUMillis, &u.MemoryBytes, &u.GPUs, &w.Since, &w.AnnouncedAt, &w.Alive)
 		w.Since, w.AnnouncedAt = w.Since.UTC(), w.AnnouncedAt.UTC()
 		return w, err
 	})

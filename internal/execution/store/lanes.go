@@ -73,7 +73,7 @@ func (r *admissionRound) look(ctx context.Context) error {
 	r.opened = tag
 	var batch pgx.Batch
 	batch.Queue(foldSQL, r.Class, r.memory.feedFrom, feedPerRound)
-	batch.Queue(workersSQL, r.Class)
+	batch.Queue(workersSQL, r.Class, admission.Unlimited)
 	batch.Queue(`SELECT min(ready_at), clock_timestamp() FROM executions
 		WHERE resource_class = $1 AND state = 'QUEUED' AND waits = 2`, r.Class)
 	results := r.tx.SendBatch(ctx, &batch)

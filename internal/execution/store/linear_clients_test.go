@@ -141,6 +141,9 @@ func (r *rideLog) claim(client int, name string, rng *rand.Rand) {
 			c.Refs = append(c.Refs, store.Ref{ID: id, Attempt: 1 + rng.IntN(3)})
 		}
 	}
+	if len(c.Refs) == 0 && r.sound.offerAll(r.ctx()) != nil {
+		return
+	}
 	call := r.clock.Now()
 	claimed, err := r.store.Claim(r.ctx(), c)
 	if err != nil {

@@ -24,6 +24,8 @@ type Worker struct {
 	CPUMillis   int64
 	MemoryBytes int64
 	GPUs        int
+	// Topics are the topics that it reads tasks from, by their names at the broker.
+	Topics []string
 }
 
 // Announce renews a worker's entry for the given time and tells the coordinator
@@ -33,14 +35,16 @@ func (s *Store) Announce(ctx context.Context, w Worker, ttl time.Duration) error
 		return fmt.Errorf("announce worker: %w", err)
 	}
 	tag, err := s.pool.Exec(ctx, `
-		INSERT INTO workers (id, resource_class, slots, executors, announced_at, expires_at)
-		SELECT $1, class, $3, $4, clock_timestamp(), clock_timestamp() + $5::interval
+		INSERT INTO workers (id, resource_class, slots, executors, announced_at, expires_at, cpu_millis, memory_bytes, gpus, topics)
+		SELECT $1, class, $3, $4, clock_timestamp(), clock_timestamp() + $5::interval,
+			nullif($6::bigint, 0), nullif($7::bigint, 0), $8, coalesce($9::text[], '{}')
 		FROM unnest($2::text[]) AS class
 		ON CONFLICT (id, resource_class) DO UPDATE SET
-			slots = excluded.slots, executors = excluded.executors,
+			slots = excluded.slots, executors = excluded.executors, topics = excluded.topics,
+			cpu_millis = excluded.cpu_millis, memory_bytes = excluded.memory_bytes, gpus = excluded.gpus,
 			announced_at = excluded.announced_at, expires_at = excluded.expires_at,
 			since = CASE WHEN workers.expires_at > clock_timestamp() THEN workers.since ELSE excluded.since END`,
-		w.ID, w.Classes, w.Slots, w.Executors, ttl)
+		w.ID, w.Classes, w.Slots, w.Executors, ttl, w.CPUMillis, w.MemoryBytes, w.GPUs, w.Topics)
 	if err != nil {
 		return fmt.Errorf("announce worker: %w", err)
 	}
@@ -81,12 +85,12 @@ func (s *Store) Classes(ctx context.Context) ([]string, error) {
 }
 
 // workersSQL selects what the live workers of the class $1 offer, in a stable order.
-const workersSQL = `SELECT slots, executors FROM workers
+// What a worker does not count is unlimited: $2.
+const workersSQL = `SELECT slots, coalesce(cpu_millis, $2), coalesce(memory_bytes, $2), gpus, executors FROM workers
 	WHERE resource_class = $1 AND expires_at > clock_timestamp() ORDER BY id`
 
 func scanWorker(row pgx.CollectableRow) (admission.Worker, error) {
-	w := admission.Worker{Resources: admission.Resources{
-		admission.CPUMillis: admission.Unlimited, admission.MemoryBytes: admission.Unlimited,
-	}}
-	return w, row.Scan(&w.Resources[admission.Slots], &w.Executors)
+	var w admission.Worker
+	r := &w.Resources
+	return w, row.Scan(&r[admission.Slots], &r[admission.CPUMillis], &r[admission.MemoryBytes], &r[admission.GPUs], &w.Executors)
 }

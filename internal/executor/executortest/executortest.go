@@ -4,6 +4,7 @@ package executortest
 
 import (
 	"bytes"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -133,9 +134,46 @@ func (r *Recorder) WaitStdout(t testing.TB, text string) {
 		Patience, 2*time.Millisecond, "standard output never contained %q; it is %q, standard error %q", text, r.Stdout(), r.Stderr())
 }
 
+// Reports is an executor.Reporter that keeps what it was told.
+type Reports struct {
+	mu          sync.Mutex
+	progress    []executor.Progress
+	checkpoints [][]byte
+}
+
+var _ executor.Reporter = (*Reports)(nil)
+
+// Progress keeps p.
+func (r *Reports) Progress(p executor.Progress) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.progress = append(r.progress, p)
+}
+
+// Checkpoint keeps data, if it is not too large.
+func (r *Reports) Checkpoint(data []byte) error {
+	if err := (executor.Deaf{}).Checkpoint(data); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.checkpoints = append(r.checkpoints, bytes.Clone(data))
+	return nil
+}
+
+// All returns what it was told, in order.
+func (r *Reports) All() (progress []executor.Progress, checkpoints [][]byte) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.progress), slices.Clone(r.checkpoints)
+}
+
 // Attempt is a Run in the background.
 type Attempt struct {
 	*Recorder
+	*Reports
+	// ID is the id of its execution.
+	ID     string
 	Lease  *Lease
 	Cancel func(cause error)
 

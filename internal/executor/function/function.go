@@ -21,6 +21,7 @@
 package function
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -53,11 +54,39 @@ type Call struct {
 	// Stdout and Stderr are captured as a program's would be. They are safe for
 	// concurrent use and fail once the attempt has ended.
 	Stdout, Stderr io.Writer
+	// Checkpoint is what the last attempt has kept by SaveCheckpoint, nil if none
+	// has: where to go on from.
+	Checkpoint []byte
+
+	reporter executor.Reporter
+}
+
+// Progress says how far the function has come: done of total, or with a total of 0
+// just so many, and a message of one line, which may be empty. It is cheap: call it
+// as often as there is something to say. The error is about numbers that make no
+// sense, and changes nothing about what was said before.
+func (c Call) Progress(done, total float64, message string) error {
+	p, err := executor.NewProgress(done, total, message)
+	if err != nil || c.reporter == nil {
+		return err
+	}
+	c.reporter.Progress(p)
+	return nil
+}
+
+// SaveCheckpoint keeps data, at most executor.MaxCheckpointBytes, for the next
+// attempt, if there is to be one. It is stored with the next heartbeat of the worker:
+// after a crash of the worker an older one may be what the next attempt gets.
+func (c Call) SaveCheckpoint(data []byte) error {
+	if c.reporter == nil {
+		return executor.Deaf{}.Checkpoint(data)
+	}
+	return c.reporter.Checkpoint(data)
 }
 
 // Func is a function that can be run. What it returns becomes Result.Value, as
 // JSON. An error is a failure that is worth another attempt, unless
-// executor.Permanent marks it. It must return soon after ctx ends; one that
+// executor.Permanent marks it; executor.WithReason tells kinds of failures apart. It must return soon after ctx ends; one that
 // returns a nil error nevertheless has done its work, and that counts, except
 // after a lost lease.
 type Func func(ctx context.Context, call Call) (any, error)
@@ -132,6 +161,8 @@ func (e *Executor) Run(ctx context.Context, task executor.Task, lease executor.L
 		Args:        s.Args,
 		Stdout:      output.Stdout(),
 		Stderr:      output.Stderr(),
+		Checkpoint:  task.Checkpoint,
+		reporter:    task.Reports(),
 	}
 	result := e.await(ctx, fn, call, lease)
 	// A Sink that failed ends capturing, not the attempt; the summaries say
@@ -237,7 +268,7 @@ func conclude(ctx context.Context, value any, err error) executor.Result {
 	case err != nil && cause != nil:
 		return executor.Stopped(cause)
 	case err != nil:
-		return failed("function_error", err.Error(), !executor.IsPermanent(err))
+		return failed(cmp.Or(executor.ReasonOf(err), "function_error"), err.Error(), !executor.IsPermanent(err))
 	}
 	encoded, err := json.Marshal(value)
 	if err != nil {

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -67,11 +69,24 @@ func flood(_ context.Context, call function.Call) (any, error) {
 	return nil, err
 }
 
+func letters(_ context.Context, call function.Call) (any, error) {
+	var n int
+	if err := json.Unmarshal(call.Args, &n); err != nil {
+		return nil, executor.Permanent(err)
+	}
+	return strings.Repeat("x", n), nil
+}
+
 func succeed(_ context.Context, call function.Call) (any, error) {
 	_, _ = io.WriteString(call.Stdout, "one\n")
 	_, _ = io.WriteString(call.Stderr, "three\n")
 	_, _ = io.WriteString(call.Stdout, "two\n")
 	return nil, nil
+}
+
+func report(_ context.Context, call function.Call) (any, error) {
+	_, _ = call.Stdout.Write(call.Checkpoint)
+	return nil, errors.Join(call.Progress(3, 12, "files"), call.SaveCheckpoint([]byte("row 3")))
 }
 
 func TestConformance(t *testing.T) {
@@ -81,6 +96,9 @@ func TestConformance(t *testing.T) {
 	functions["stubborn"] = stubborn(release)
 	functions["flood"] = flood
 	functions["succeed"] = succeed
+	functions["letters"] = letters
+	functions["crash"] = func(context.Context, function.Call) (any, error) { panic("crash") }
+	functions["report"] = report
 	executortest.Run(t, executortest.Subject{
 		New: func(*testing.T) executor.Executor {
 			return function.New(function.Config{Functions: functions})
@@ -88,12 +106,16 @@ func TestConformance(t *testing.T) {
 		Succeed:       json.RawMessage(`{"name":"succeed"}`),
 		Fail:          json.RawMessage(`{"name":"fail","args":{"retryable":true}}`),
 		FailReason:    "function_error",
+		Crash:         json.RawMessage(`{"name":"crash"}`),
+		CrashReason:   "function_panic",
+		Value:         func(n int) json.RawMessage { return fmt.Appendf(nil, `{"name":"letters","args":%d}`, n) },
 		Missing:       json.RawMessage(`{"name":"no such function"}`),
 		MissingReason: "unknown_function",
 		Invalid:       []json.RawMessage{[]byte(`{}`), []byte(`{"name":1}`), []byte(`{"name":"echo","arg":1}`)},
 		Flood:         func(n int) json.RawMessage { return fmt.Appendf(nil, `{"name":"flood","args":%d}`, n) },
 		Beat:          json.RawMessage(`{"name":"beat"}`),
 		Stubborn:      json.RawMessage(`{"name":"stubborn"}`),
+		Report:        json.RawMessage(`{"name":"report"}`),
 		Release:       sync.OnceFunc(func() { close(release) }),
 	})
 }
@@ -137,6 +159,49 @@ func TestErrorsSayWhetherToRetry(t *testing.T) {
 	assert.Equal(t, "store: disk is full", result.Message)
 	assert.False(t, result.Retryable)
 	assert.NoError(t, executor.Permanent(nil))
+}
+
+func TestReportsThatMakeNoSense(t *testing.T) {
+	t.Parallel()
+	result, a := run(t, func(_ context.Context, call function.Call) (any, error) {
+		for _, n := range [][2]float64{{-1, 2}, {3, 2}, {math.NaN(), 2}, {1, math.Inf(1)}} {
+			require.Error(t, call.Progress(n[0], n[1], ""))
+		}
+		large := make([]byte, executor.MaxCheckpointBytes+1)
+		require.ErrorIs(t, call.SaveCheckpoint(large), executor.ErrCheckpointTooLarge)
+		require.NoError(t, call.SaveCheckpoint(large[1:]))
+		return nil, call.Progress(1, 0, strings.Repeat("\u00e9", executor.MaxProgressMessageBytes))
+	})
+	require.Equal(t, executor.Completed, result.Outcome, result.Message)
+	progress, checkpoints := a.All()
+	require.Len(t, progress, 1)
+	assert.Equal(t, strings.Repeat("\u00e9", executor.MaxProgressMessageBytes/2), progress[0].Message)
+	assert.Len(t, checkpoints, 1)
+
+	var call function.Call // as a test of a function makes it
+	require.NoError(t, call.Progress(1, 2, ""))
+	require.NoError(t, call.SaveCheckpoint([]byte("x")))
+}
+
+func TestErrorsMayHaveReasons(t *testing.T) {
+	t.Parallel()
+	cause := errors.New("no money left")
+	for name, tc := range map[string]struct {
+		err  error
+		want string
+	}{
+		"none":          {cause, "function_error"},
+		"own":           {fmt.Errorf("pay: %w", executor.WithReason("card_declined", cause)), "card_declined"},
+		"permanent too": {executor.Permanent(executor.WithReason("card_declined", cause)), "card_declined"},
+		"the outermost": {executor.WithReason("payment", executor.WithReason("card_declined", cause)), "payment"},
+		"no code":       {executor.WithReason("Card declined!", cause), "function_error"},
+	} {
+		result, _ := run(t, func(context.Context, function.Call) (any, error) { return nil, tc.err })
+		assert.Equal(t, tc.want, result.Reason, name)
+		require.ErrorIs(t, tc.err, cause, name)
+		assert.Equal(t, tc.err.Error(), result.Message, name)
+	}
+	assert.NoError(t, executor.WithReason("card_declined", nil))
 }
 
 func TestValueIsJSON(t *testing.T) {

@@ -46,7 +46,7 @@ func TestEnvironmentHoldsNothingOfTheWorker(t *testing.T) {
 	require.NotEmpty(t, id)
 	assert.Equal(t, map[string]string{
 		"PATH": process.PathDefault, "HOME": dir, "TMPDIR": dir, "LANG": "de_DE.UTF-8", "COLOUR": "red",
-		"MILLRACE_EXECUTION_ID": id, "MILLRACE_ATTEMPT": "1", "MILLRACE_WORKDIR": dir,
+		"MILLRACE_EXECUTION_ID": id, "MILLRACE_ATTEMPT": "1", "MILLRACE_WORKDIR": dir, "MILLRACE_REPORT": strings.Replace(dir, "/attempt-", "/report-", 1),
 	}, names)
 	assert.NoDirExists(t, dir)
 
@@ -244,7 +244,7 @@ func TestWorkersShareARoot(t *testing.T) {
 
 func TestIsolation(t *testing.T) {
 	t.Parallel()
-	features, err := process.Isolation(t.Context())
+	features, err := process.Isolation(t.Context(), process.Sandbox{})
 	require.NoError(t, err)
 	var names []string
 	for _, f := range features {
@@ -255,5 +255,5 @@ func TestIsolation(t *testing.T) {
 		}
 	}
 	assert.Equal(t, []string{"process_group", "subreaper", "parent_death_signal", "no_new_privileges", "resource_limits",
-		"no_core_dumps", "clean_descriptors", "pidfd", "unprivileged_user", "bubblewrap"}, names)
+		"no_core_dumps", "clean_descriptors", "pidfd", "bubblewrap", "unprivileged_user"}, names)
 }

@@ -33,6 +33,14 @@ func (e *Executor) Run(ctx context.Context, task executor.Task, lease executor.L
 	if err != nil {
 		return startFailed(err), nil
 	}
+	told, err := e.openReports(&start, task)
+	if err != nil {
+		return executor.Result{}, err
+	}
+	defer e.closeReports(ctx, task, told)
+	if e.sandbox != "" {
+		start = e.cfg.Sandbox.wrap(e.sandbox, start)
+	}
 	start.Deadline = bootAt(lease.Deadline())
 
 	output := capture.New(sink, task.MaxOutputBytes)
@@ -82,8 +90,33 @@ func (e *Executor) startOrder(task executor.Task, s spec.Process, dir string) (s
 	return startOrder{Path: file, Argv: s.Command, Env: env, Dir: dir, Limits: s.Limits}, nil
 }
 
+// openReports makes the connection for reports, and tells the program of it and of
+// the checkpoint.
+func (e *Executor) openReports(start *startOrder, task executor.Task) (*reports, error) {
+	checkpoint, err := writeCheckpoint(start.Dir, task.Checkpoint)
+	if err != nil {
+		return nil, err
+	}
+	told, err := openReports(start.Dir, task.Reports())
+	if err != nil {
+		return nil, err
+	}
+	start.Env = append(start.Env, reportVariable+"="+told.path)
+	if checkpoint != "" {
+		start.Env = append(start.Env, checkpointVariable+"="+checkpoint)
+	}
+	return told, nil
+}
+
+func (e *Executor) closeReports(ctx context.Context, task executor.Task, told *reports) {
+	if err := told.close(); err != nil {
+		e.cfg.Logger.WarnContext(ctx, "program wrote reports that cannot be read, the first is given",
+			slog.String("execution_id", task.ExecutionID), slog.Int("attempt", task.Attempt), slog.Any("error", err))
+	}
+}
+
 func (e *Executor) remove(ctx context.Context, task executor.Task, dir string) {
-	if err := removeTree(dir); err != nil {
+	if err := removeAttempt(dir); err != nil {
 		e.cfg.Logger.WarnContext(ctx, "working directory not removed",
 			slog.String("execution_id", task.ExecutionID), slog.Int("attempt", task.Attempt), slog.Any("error", err))
 	}

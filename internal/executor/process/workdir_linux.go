@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -16,6 +17,8 @@ import (
 //	<root>/.lock                  held while executors come and while they sweep
 //	<root>/worker-<random>/.lock  held for as long as the executor lives
 //	<root>/worker-<random>/attempt-<random>
+//	<root>/worker-<random>/report-<random>      the pipe for reports of that attempt
+//	<root>/worker-<random>/checkpoint-<random>  what the attempt before it has left
 //
 // A worker directory whose lock can be taken belongs to a process that is gone,
 // and is removed by the next executor that is opened.
@@ -107,11 +110,28 @@ func lockFile(path string, how int) (*os.File, error) {
 
 // create makes the working directory of one attempt.
 func (w *workdirs) create() (string, error) {
-	dir, err := os.MkdirTemp(w.dir, "attempt-")
+	dir, err := os.MkdirTemp(w.dir, attemptPrefix)
 	if err != nil {
 		return "", fmt.Errorf("create working directory: %w", err)
 	}
 	return dir, nil
+}
+
+const attemptPrefix = "attempt-"
+
+// reportPath and checkpointPath are what belongs to an attempt beside its working
+// directory, which is the program's own.
+func reportPath(dir string) string     { return beside(dir, "report-") }
+func checkpointPath(dir string) string { return beside(dir, "checkpoint-") }
+
+func beside(dir, prefix string) string {
+	parent, name := filepath.Split(dir)
+	return parent + prefix + strings.TrimPrefix(name, attemptPrefix)
+}
+
+// removeAttempt removes everything of an attempt.
+func removeAttempt(dir string) error {
+	return errors.Join(removeTree(dir), removeTree(reportPath(dir)), removeTree(checkpointPath(dir)))
 }
 
 func (w *workdirs) close() error {

@@ -9,6 +9,7 @@ func Kinds() []Kind {
 		MalformedJSON(), ValidationFailed(), InvalidParameter(), InvalidPageToken(), InvalidCursor(),
 		BodyTooLarge(), UnsupportedMediaType(), Unauthorized(), Forbidden(), CrossOrigin(), HostNotAllowed(),
 		RouteNotFound(), MethodNotAllowed(), NotAcceptable(), ExecutionNotFound(), OutputNotFound(),
+		ResultNotFound(), ResultElsewhere(),
 		OutboxEventNotFound(), OutboxEventNotBlocked(),
 		IdempotencyConflict(), ExecutionAdmitted(), ExecutionEnded(), ExecutionNotEnded(), TransitionNotAllowed(), StaleAttempt(),
 		ConsumerNotFound(), ConsumerPartitionNotFound(), ConsumerActionRefused(),
@@ -97,6 +98,17 @@ func ExecutionNotFound() Kind {
 // OutputNotFound: the execution has no such attempt.
 func OutputNotFound() Kind {
 	return Kind{http.StatusNotFound, "output_not_found", "There is no such output"}
+}
+
+// ResultNotFound: the execution has returned nothing, or its value is not kept any
+// more.
+func ResultNotFound() Kind {
+	return Kind{http.StatusNotFound, "result_not_found", "There is no such result"}
+}
+
+// ResultElsewhere: the value is in a directory that this server does not have.
+func ResultElsewhere() Kind {
+	return Kind{http.StatusServiceUnavailable, "result_elsewhere", "The result is kept where this server cannot read it"}
 }
 
 // OutboxEventNotFound: the outbox has no event of this number.

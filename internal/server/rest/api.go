@@ -31,6 +31,7 @@ type Executions interface {
 	Rerun(ctx context.Context, r store.Rerun) ([]store.Submitted, error)
 	Situation(ctx context.Context, id string, terms store.Terms) (execution.Situation, error)
 	Get(ctx context.Context, id string) (*execution.Execution, error)
+	Progress(ctx context.Context, id string) (*store.Progress, error)
 	Cancel(ctx context.Context, id, by, reason string) (*execution.Execution, error)
 	Reprioritize(ctx context.Context, id string, priority int, by, reason string) (*execution.Execution, error)
 	Output(ctx context.Context, id string, attempt int, stream executor.Stream) (store.Output, error)
@@ -54,6 +55,7 @@ type Topics interface {
 // Deps is what the API calls.
 type Deps struct {
 	Executions  Executions
+	Results     Results
 	Lists       Lists
 	History     History
 	Topics      Topics

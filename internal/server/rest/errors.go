@@ -16,6 +16,7 @@ import (
 	limitstore "github.com/millrace/millrace/internal/limits/store"
 	"github.com/millrace/millrace/internal/outbox"
 	"github.com/millrace/millrace/internal/postgres"
+	"github.com/millrace/millrace/internal/results"
 	"github.com/millrace/millrace/internal/server/problem"
 	"github.com/millrace/millrace/internal/server/sse"
 	"github.com/millrace/millrace/internal/server/strictjson"
@@ -37,6 +38,9 @@ type mapping struct {
 func errorTable() []mapping {
 	return []mapping{
 		{err: store.ErrNotFound, kind: problem.ExecutionNotFound()},
+		{err: errNoResult, kind: problem.ResultNotFound()},
+		{err: results.ErrNotFound, kind: problem.ResultNotFound(), detail: "its time is over"},
+		{err: results.ErrElsewhere, kind: problem.ResultElsewhere()},
 		{err: errNoOutput, kind: problem.OutputNotFound()},
 		{err: store.ErrIdempotencyConflict, kind: problem.IdempotencyConflict(),
 			detail: "use a new Idempotency-Key for a new request, and the same request with the same key"},

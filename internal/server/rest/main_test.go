@@ -36,6 +36,7 @@ func TestMain(m *testing.M) { testenv.Run(m) }
 
 // memory is the write model in memory, with the rules of the real one.
 type memory struct {
+	progress   map[string]*store.Progress
 	mu         sync.Mutex
 	executions map[string]*execution.Execution
 	keys       map[string]string
@@ -113,6 +114,12 @@ func (m *memory) Situation(ctx context.Context, id string, terms store.Terms) (e
 	}
 	return execution.Situation{Execution: e, Now: e.RequestedAt.Add(time.Minute), Workers: 1, Servable: true, Cap: terms.Cap(e.Request.ResourceClass),
 		Total: topics.Requirements{Slots: 4}, Largest: topics.Requirements{Slots: 4}, Executors: []string{"process"}}, nil
+}
+
+func (m *memory) Progress(_ context.Context, id string) (*store.Progress, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.progress[id], m.err
 }
 
 func (m *memory) Get(_ context.Context, id string) (*execution.Execution, error) {

@@ -282,6 +282,18 @@ func (a *API) outputDoc() huma.Operation {
 	}
 }
 
+func (a *API) resultDoc() huma.Operation {
+	return huma.Operation{
+		OperationID: "get-execution-result", Summary: "What an execution returned", Tags: []string{tagExecutions},
+		Description: "The value of a completed execution, however long it is. Programs return nothing: they have output. " +
+			"A value that the execution refers to by `value_ref` is kept for a time only.",
+		Parameters: []*huma.Param{idParam()},
+		Responses: map[string]*huma.Response{"200": answer("The value", "application/json", &huma.Schema{},
+			map[string]string{"ETag": "The SHA-256 of a value that is kept apart"})},
+		Errors: []int{400, 404, 409, 503},
+	}
+}
+
 func (a *API) liveDoc() huma.Operation {
 	return huma.Operation{
 		OperationID: "stream-events", Summary: "The events of all executions, live", Tags: []string{tagEvents},

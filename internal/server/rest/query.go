@@ -116,7 +116,15 @@ func (a *API) get(ctx context.Context, in *idInput) (*executionOutput, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &executionOutput{Body: fromExecution(e)}, nil
+	out := fromExecution(e)
+	if e.Attempt > 0 {
+		p, err := a.deps.Executions.Progress(ctx, e.ID)
+		if err != nil {
+			return nil, err
+		}
+		out.Progress, out.Checkpoint = fromProgress(p)
+	}
+	return &executionOutput{Body: out}, nil
 }
 
 // find returns an execution that exists for the principal.

@@ -53,6 +53,7 @@ func (a *API) routes() []route {
 		{method: get, path: "/v1/executions/{id}/explain", scope: auth.Read, op: explainDoc(), typed: typed(a, a.explain)},
 		{method: post, path: "/v1/executions:rerun", scope: auth.Write, op: a.rerunManyDoc(), handler: a.rerunMany},
 		{method: get, path: "/v1/executions/{id}/events", scope: auth.Read, stream: true, op: a.historyDoc(), handler: a.events},
+		{method: get, path: "/v1/executions/{id}/result", scope: auth.Read, stream: true, op: a.resultDoc(), handler: a.result},
 		{method: get, path: "/v1/executions/{id}/output", scope: auth.Read, stream: true, op: a.outputDoc(), handler: a.output},
 		{method: get, path: "/v1/events", scope: auth.Read, stream: true, op: a.liveDoc(), handler: a.liveEvents},
 		{method: get, path: "/v1/queue", scope: auth.Read, op: queueDoc(), typed: typed(a, a.queue)},

@@ -98,7 +98,7 @@ func TestATenantsTokenSeesItsTenantOnly(t *testing.T) {
 
 	assert.Equal(t, 200, b.do("GET", "/v1/executions/"+mine.ID, "", as("acme")...).Code)
 	assert.Equal(t, 200, b.do("GET", "/v1/executions/"+mine.ID, "", as("viewer")...).Code)
-	for _, target := range []string{"", "/output", "/events"} {
+	for _, target := range []string{"", "/output", "/result", "/events"} {
 		requireProblem(t, b.do("GET", "/v1/executions/"+theirs.ID+target, "", as("acme")...), 404, "execution_not_found")
 	}
 	requireProblem(t, b.do("POST", "/v1/executions/"+theirs.ID+"/cancel", "", as("acme")...), 404, "execution_not_found")

@@ -139,7 +139,8 @@ func (in *SubmitRequest) request(p auth.Principal) (topics.Request, []problem.Fa
 		positive("/retry/max_attempts", t.MaxAttempts, &req.Retry.MaxAttempts)
 		duration("/retry/backoff", t.Backoff, &req.Retry.Backoff)
 		duration("/retry/max_backoff", t.MaxBackoff, &req.Retry.MaxBackoff)
-		req.Retry.Jitter = t.Jitter
+		duration("/retry/max_age", t.MaxAge, &req.Retry.MaxAge)
+		req.Retry.Jitter, req.Retry.RetryOn, req.Retry.NeverOn = t.Jitter, t.RetryOn, t.NeverOn
 	}
 	return req, faults
 }

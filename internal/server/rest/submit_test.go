@@ -27,7 +27,7 @@ func TestSubmitAnswersWithWhatIsStored(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	w := b.do("POST", "/v1/executions", `{"executor":"process","spec":{"command":["echo","<hi>"]},"priority":5,
-		"limits":{"run":"90s"},"retry":{"max_attempts":3,"backoff":"250ms"},"labels":{"team":"blue"},"user":"ada",
+		"limits":{"run":"90s"},"retry":{"max_attempts":3,"backoff":"250ms","max_age":"1h","retry_on":["exit_code:75"],"never_on":["signal"]},"labels":{"team":"blue"},"user":"ada",
 		"requirements":{"slots":2},"not_before":"2026-11-21T10:00:00+02:00"}`)
 	require.Equal(t, 202, w.Code, w.Body.String())
 	e := decode[Execution](t, w)
@@ -39,7 +39,8 @@ func TestSubmitAnswersWithWhatIsStored(t *testing.T) {
 
 	req := b.store.requests[0]
 	assert.Equal(t, topics.Duration(90*time.Second), req.Limits.Run)
-	assert.Equal(t, topics.Retry{MaxAttempts: 3, Backoff: topics.Duration(250 * time.Millisecond), MaxBackoff: topics.Duration(time.Minute)}, req.Retry)
+	assert.Equal(t, topics.Retry{MaxAttempts: 3, Backoff: topics.Duration(250 * time.Millisecond), MaxBackoff: topics.Duration(time.Minute),
+		MaxAge: topics.Duration(time.Hour), RetryOn: []string{"exit_code:75"}, NeverOn: []string{"signal"}}, req.Retry)
 	assert.Equal(t, 2, req.Requirements.Slots)
 	assert.Equal(t, topics.Origin{Kind: "rest"}, req.Origin)
 	assert.Equal(t, "ada", req.User)

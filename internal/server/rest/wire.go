@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/internal/execution"
+	"github.com/millrace/millrace/internal/execution/store"
 	"github.com/millrace/millrace/internal/server/problem"
 	"github.com/millrace/millrace/projections"
 	"github.com/millrace/millrace/topics"
@@ -49,6 +50,9 @@ type SubmitRetry struct {
 	Backoff     *topics.Duration `json:"backoff,omitempty" doc:"Wait before the second attempt, doubled for each further one; 1s by default"`
 	MaxBackoff  *topics.Duration `json:"max_backoff,omitempty" doc:"Bound of the wait; 1m by default"`
 	Jitter      float64          `json:"jitter,omitzero" minimum:"0" maximum:"1" doc:"The part of the wait that is left to chance"`
+	MaxAge      *topics.Duration `json:"max_age,omitempty" doc:"From being asked for to the start of a retry at the latest; no limit by default"`
+	RetryOn     []string         `json:"retry_on,omitempty" maxItems:"32" doc:"Failures that are retried, by reason, as exit_code, exit_code:64-78, signal:SIGSEGV, function_error, run_limit; all but run_limit by default" example:"[\"exit_code:75\",\"run_limit\"]"`
+	NeverOn     []string         `json:"never_on,omitempty" maxItems:"32" doc:"Failures that are never retried; with lease_expired or shutdown it is not run again after it has lost its worker" example:"[\"exit_code:64-78\"]"`
 }
 
 // BatchRequest is the body of a batch.
@@ -155,10 +159,50 @@ type Execution struct {
 	StartedAt   *time.Time `json:"started_at,omitempty"`
 	FinishedAt  *time.Time `json:"finished_at,omitempty"`
 
+	Progress   *Progress   `json:"progress,omitempty" doc:"Of a single execution: how far it says that it has come"`
+	Checkpoint *Checkpoint `json:"checkpoint,omitempty" doc:"Of a single execution: what the next attempt would be given"`
+
 	Cancel *Cancel `json:"cancel,omitempty" doc:"Set once a cancel was asked for"`
 	Result *Result `json:"result,omitempty" doc:"How it ended"`
 	// LastFailure is in lists only: the write model keeps no history.
 	LastFailure *Result `json:"last_failure,omitempty" doc:"In lists: why the last attempt of an execution that has not ended came to nothing"`
+}
+
+// Progress is how far an attempt has come, as it said itself. It is stored with the
+// worker's heartbeats.
+type Progress struct {
+	Attempt  int       `json:"attempt"`
+	Done     float64   `json:"done"`
+	Total    float64   `json:"total,omitzero" doc:"Missing when it is not known"`
+	Fraction *float64  `json:"fraction,omitempty" minimum:"0" maximum:"1" doc:"Done of total"`
+	Message  string    `json:"message,omitempty"`
+	At       time.Time `json:"at"`
+}
+
+// Checkpoint says what an attempt has kept for the next one.
+type Checkpoint struct {
+	Attempt int       `json:"attempt"`
+	Bytes   int       `json:"bytes"`
+	At      time.Time `json:"at"`
+}
+
+// fromProgress shows what an execution has told of itself, which may be nothing.
+func fromProgress(p *store.Progress) (*Progress, *Checkpoint) {
+	if p == nil {
+		return nil, nil
+	}
+	var progress *Progress
+	var checkpoint *Checkpoint
+	if p.Attempt > 0 {
+		progress = &Progress{Attempt: p.Attempt, Done: p.Done, Total: p.Total, Message: p.Message, At: p.At}
+		if p.Total > 0 {
+			progress.Fraction = new(p.Done / p.Total)
+		}
+	}
+	if p.CheckpointAttempt > 0 {
+		checkpoint = &Checkpoint{Attempt: p.CheckpointAttempt, Bytes: p.CheckpointBytes, At: p.CheckpointAt}
+	}
+	return progress, checkpoint
 }
 
 // Cancel says who asked to cancel.
@@ -170,16 +214,17 @@ type Cancel struct {
 
 // Result is how an execution or an attempt ended.
 type Result struct {
-	Reason         string                `json:"reason,omitempty" doc:"Stable code; empty when COMPLETED" example:"exit_code"`
-	Message        string                `json:"message,omitempty"`
-	Limit          string                `json:"limit,omitempty" doc:"The limit that passed: queue, start, run or total"`
-	RetryAfter     topics.Duration       `json:"retry_after,omitzero" doc:"How long after the rejection the same request may be accepted; missing when it would be rejected again. Not in lists" example:"20s"`
-	ExitCode       *int                  `json:"exit_code,omitempty"`
-	Signal         string                `json:"signal,omitempty" example:"SIGKILL"`
-	Value          json.RawMessage       `json:"value,omitempty" doc:"What a function returned"`
-	DurationMillis *int64                `json:"duration_millis,omitempty"`
-	Stdout         *topics.StreamSummary `json:"stdout,omitempty" doc:"Not in lists"`
-	Stderr         *topics.StreamSummary `json:"stderr,omitempty" doc:"Not in lists"`
+	Reason         string                 `json:"reason,omitempty" doc:"Stable code; empty when COMPLETED" example:"exit_code"`
+	Message        string                 `json:"message,omitempty"`
+	Limit          string                 `json:"limit,omitempty" doc:"The limit that passed: queue, start, run or total"`
+	RetryAfter     topics.Duration        `json:"retry_after,omitzero" doc:"How long after the rejection the same request may be accepted; missing when it would be rejected again. Not in lists" example:"20s"`
+	ExitCode       *int                   `json:"exit_code,omitempty"`
+	Signal         string                 `json:"signal,omitempty" example:"SIGKILL"`
+	Value          json.RawMessage        `json:"value,omitempty" doc:"What a function returned"`
+	ValueRef       *topics.ValueReference `json:"value_ref,omitempty" doc:"Stands for a value that is too long to be here: GET /v1/executions/{id}/result"`
+	DurationMillis *int64                 `json:"duration_millis,omitempty"`
+	Stdout         *topics.StreamSummary  `json:"stdout,omitempty" doc:"Not in lists"`
+	Stderr         *topics.StreamSummary  `json:"stderr,omitempty" doc:"Not in lists"`
 }
 
 // ExecutionList is one page of executions.
@@ -242,7 +287,7 @@ func fromExecution(e *execution.Execution) *Execution {
 	if res := e.Result; res != nil {
 		out.Result = &Result{
 			Reason: res.Reason, Message: res.Message, Limit: res.Limit, RetryAfter: res.RetryAfter, ExitCode: res.ExitCode, Signal: res.Signal,
-			Value: res.Value, Stdout: &res.Stdout, Stderr: &res.Stderr,
+			Value: res.Value, ValueRef: res.ValueRef, Stdout: &res.Stdout, Stderr: &res.Stderr,
 		}
 	}
 	return out
