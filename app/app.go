@@ -54,7 +54,7 @@ type Running struct {
 
 // Consumer adds a consumer. The constructor returns a pipeline.Consumer, with an
 // error or without, and may ask for a *slog.Logger, a *pgxpool.Pool, a
-// *pipeline.Publisher and whatever other constructors of the program provide.
+// *pipeline.Publisher, Executions and whatever other constructors of the program provide.
 func Consumer(constructor any) Option {
 	return func(o *options) {
 		o.extra = append(o.extra, fx.Provide(fx.Annotate(constructor, fx.ResultTags(`group:"consumers"`))))

@@ -38,3 +38,8 @@ func roles(cfg configs.Config) fx.Option {
 func asConsumer(constructor any) fx.Option {
 	return fx.Provide(fx.Annotate(constructor, fx.ResultTags(`group:"consumers"`)))
 }
+
+// asConsumers is asConsumer for a constructor of several.
+func asConsumers(constructor any) fx.Option {
+	return fx.Provide(fx.Annotate(constructor, fx.ResultTags(`group:"consumers,flatten"`)))
+}

@@ -118,7 +118,7 @@ func newAPI(
 		Results:     kept,
 		Lists:       projections.NewReader(c.pool),
 		History:     eventlog.NewReader(c.pool),
-		Topics:      rest.NewBrokerTopics(c.admin, cfg.TopicNaming()),
+		Topics:      rest.NewBrokerTopics(c.admin, cfg.TopicNaming(), cfg.TopicSpecs()),
 		DeadLetters: letters,
 		Outbox:      outbox.NewOperator(c.pool, signals),
 		Queue:       st,

@@ -21,7 +21,7 @@ const leaseTTL = 10 * time.Second
 
 // storageModule is the database as every role sees it.
 var storageModule = fx.Module("storage",
-	fx.Provide(newSignals, newLeases, outbox.NewHandover, newStore, newResults),
+	fx.Provide(newSignals, newLeases, outbox.NewHandover, newStore, newExecutions, newResults),
 )
 
 func newSignals(l *loops, pool *pgxpool.Pool, log *slog.Logger) *postgres.Signals {

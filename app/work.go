@@ -32,6 +32,7 @@ import (
 	"github.com/millrace/millrace/internal/postgres"
 	"github.com/millrace/millrace/internal/results"
 	"github.com/millrace/millrace/internal/retention"
+	"github.com/millrace/millrace/internal/routing"
 	"github.com/millrace/millrace/pipeline"
 	"github.com/millrace/millrace/projections"
 )
@@ -41,8 +42,8 @@ var (
 	maintenanceModule = fx.Module("maintenance",
 		fx.Provide(newSweeper, newCensus, deadletter.NewGauge, parking.NewGauge, newKeeper, newLetterKeeper, newResultsKeeper, newAlerts),
 		asConsumer(newRecorderConsumer), asConsumer(letterfiler.New))
-	coordinatorModule = fx.Module("coordinator", fx.Provide(newLimits, newDeclarer, newAdmitter), asConsumer(newCoordinatorConsumer))
-	workerModule      = fx.Module("worker", fx.Provide(newExecutors, newWorker), asConsumer((*worker.Worker).Consumer))
+	coordinatorModule = fx.Module("coordinator", fx.Provide(newLimits, newDeclarer, newAdmitter, routing.NewWatcher), asConsumer(newCoordinatorConsumer))
+	workerModule      = fx.Module("worker", fx.Provide(newExecutors, newWorker), asConsumers((*worker.Worker).Consumers))
 	projectionsModule = fx.Module("projections", asConsumer(newExecutionsView))
 )
 
@@ -118,17 +119,29 @@ func newCoordinatorConsumer(bounds coordinator.Limits, st *store.Store) pipeline
 }
 
 func newAdmitter(
-	cfg configs.Config, bounds coordinator.Limits, st *store.Store, leases *lease.Manager, signals *postgres.Signals,
+	cfg configs.Config, bounds coordinator.Limits, pool *pgxpool.Pool, st *store.Store, leases *lease.Manager, signals *postgres.Signals,
 	log *slog.Logger, reg prometheus.Registerer,
 ) *coordinator.Admitter {
-	return coordinator.NewAdmitter(coordinator.AdmitterConfig{
+	a := coordinator.NewAdmitter(coordinator.AdmitterConfig{
 		ID: cfg.Worker.ID, Limits: bounds, PollInterval: cfg.Coordinator.PollInterval,
 	}, st, leases, signals, log, reg)
+	a.RouteBy(routing.New(pool, cfg.TaskTopic, cfg.TopicNaming()))
+	return a
 }
 
-func runCoordinator(l *loops, a *coordinator.Admitter, d *coordinator.Declarer) {
+func runCoordinator(l *loops, a *coordinator.Admitter, d *coordinator.Declarer, routes *routing.Watcher) {
 	l.run("limits", d.Run)
 	l.run("admitter", a.Run)
+	l.run("routes of tasks", routes.Run)
+}
+
+// ProcessSandbox translates the settings for the executor process. What the data
+// directory holds, the API's token among it, is no business of programs.
+func ProcessSandbox(cfg configs.Config) process.Sandbox {
+	s := cfg.Worker.Sandbox
+	return process.Sandbox{
+		Mode: process.SandboxMode(s.Mode), NoNetwork: !s.Network, Writable: s.Writable, Hidden: []string{cfg.DataDir},
+	}
 }
 
 // newExecutors makes the executors that this worker offers. Functions that the
@@ -139,7 +152,7 @@ func newExecutors(
 	var list []executor.Executor
 	if slices.Contains(cfg.Worker.Executors, spec.ExecutorProcess) {
 		root := cmp.Or(cfg.Worker.WorkRoot, filepath.Join(cfg.DataDir, "work"))
-		p, err := process.New(process.Config{WorkRoot: root, Logger: log})
+		p, err := process.New(process.Config{WorkRoot: root, Sandbox: ProcessSandbox(cfg), Logger: log})
 		if err != nil {
 			return nil, fmt.Errorf("executor process: %w", err)
 		}
@@ -159,11 +172,13 @@ func newWorker(
 	log *slog.Logger, reg prometheus.Registerer,
 ) (*worker.Worker, error) {
 	cancels, stop := signals.Subscribe(store.WakeCancel)
-	lc.Append(fx.StopHook(stop))
+	offers, stopOffers := signals.Subscribe(store.WakeOffered)
+	lc.Append(fx.StopHook(func() { stop(); stopOffers() }))
 	w := cfg.Worker
 	made, err := worker.New(worker.Config{
 		ID: w.ID, Slots: w.Slots, CPUMillis: int64(w.CPU), MemoryBytes: int64(w.Memory), GPUs: w.GPUs,
-		Classes: w.ResourceClasses, Lease: w.Lease, Heartbeat: w.Heartbeat,
+		Classes: w.ResourceClasses, Topics: cfg.WorkerTopics(), Naming: cfg.TopicNaming(),
+		Lease: w.Lease, Heartbeat: w.Heartbeat,
 		MaxOutputBytes: int64(w.MaxOutputBytes), ShutdownGrace: w.ShutdownGrace,
 		MaxResultInline: int64(w.MaxResultInline), MaxResult: int64(w.MaxResult),
 	}, st, executors, cancels, log, reg)
@@ -171,6 +186,7 @@ func newWorker(
 		return nil, err
 	}
 	made.KeepResults(kept)
+	made.WatchOffers(offers)
 	return made, nil
 }
 

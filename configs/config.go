@@ -170,7 +170,15 @@ type Worker struct {
 	MaxResultInline Size           `key:"max_result_inline" doc:"How long the result of an execution may be to travel in its events. A longer one is kept apart, and asked for by itself."`
 	MaxResult       Size           `key:"max_result" doc:"How long the result of an execution may be at all; one that is longer makes it fail."`
 	WorkRoot        string         `key:"work_root" unset:"work in the data directory" doc:"Where the working directories of processes are made."`
+	Sandbox         Sandbox        `key:"sandbox" doc:"The walls around programs of the executor process, made by bubblewrap. Without them a program sees the files, the processes and the network of the worker's user; with them it sees files read-only, an empty /tmp, nothing of data_dir, no processes but its own, and can write to its working directory only."`
 	ShutdownGrace   time.Duration  `key:"shutdown_grace" doc:"How long running executions may take to end after a stop was asked for, before they are stopped and handed back."`
+}
+
+// Sandbox configures bubblewrap.
+type Sandbox struct {
+	Mode     string   `key:"mode" oneof:"off,auto,required" doc:"Whether programs run inside bubblewrap: never, where it works, or nowhere without it. With auto the log and millrace doctor tell when it does not work; with required the worker does not start then."`
+	Network  bool     `key:"network" doc:"Leave programs in the sandbox the network of the machine."`
+	Writable []string `key:"writable" unset:"none" doc:"Directories that programs in the sandbox may write to beside their own, absolute. One that does not exist is left out."`
 }
 
 // Results configures where long results are kept.

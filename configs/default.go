@@ -113,6 +113,7 @@ func defaultWorker() Worker {
 		Lease:           30 * time.Second,
 		Heartbeat:       5 * time.Second,
 		MaxOutputBytes:  8 * MiB,
+		Sandbox:         Sandbox{Mode: "off", Network: true},
 		MaxResultInline: 64 * KiB,
 		MaxResult:       64 * MiB,
 		ShutdownGrace:   20 * time.Second,

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -384,6 +385,11 @@ func (v *validation) worker() {
 		v.taskTopic("worker.topics", t)
 		if slices.Contains(w.Topics[:i], t) {
 			v.fault("worker.topics", "names %s twice", t)
+		}
+	}
+	for _, dir := range w.Sandbox.Writable {
+		if !filepath.IsAbs(dir) {
+			v.fault("worker.sandbox.writable", "want absolute paths, not %q", dir)
 		}
 	}
 	if w.Lease > 0 && w.Heartbeat > 0 && w.Heartbeat*leaseBeats >= w.Lease {

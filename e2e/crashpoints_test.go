@@ -75,6 +75,7 @@ func crashSettings() []string {
 type crasher struct {
 	in          *installation
 	front, back *process
+	other       *process // a worker that reads tasks of a class that it does not serve, for one point
 	trace       string
 	kafka       *kgo.Client
 	poisoned    int // records that no consumer can read
@@ -122,6 +123,8 @@ func (c *crasher) crash(point crash.Point, hurry bool) {
 		c.back.sigkill()
 		c.bury(hurry)
 		c.back = in.serve(c.back.name, backRoles)
+	case point.Name == "worker.offered":
+		c.readElsewhere()
 	}
 	accepted := c.offer(point, all)
 	died := c.awaitDeath(point)
@@ -187,6 +190,11 @@ func (c *crasher) workload(point crash.Point) []*program {
 		want{state: client.TimedOut, reason: "queue_limit", limit: "queue"})
 	limited.kind, limited.request.NotBefore, limited.request.Limits = "limited", &later, &client.Limits{Queue: "300ms"}
 	all = append(all, &limited)
+	if point.Name == "worker.offered" {
+		for range 24 { // so that some lie in the partitions of either worker
+			all = append(all, script(len(all), ""))
+		}
+	}
 	for i, p := range all {
 		p.request.IdempotencyKey = fmt.Sprintf("%s-%d", point.Name, i)
 	}
@@ -199,8 +207,8 @@ func (c *crasher) awaitDeath(point crash.Point) *process {
 	t.Helper()
 	var died *process
 	await(t, time.Minute, "a process dies at "+point.Name+", that is, the point is passed", func() bool {
-		for _, p := range []*process{c.front, c.back} {
-			if !p.running() {
+		for _, p := range []*process{c.front, c.back, c.other} {
+			if p != nil && !p.running() {
 				died = p
 			}
 		}
@@ -251,10 +259,22 @@ func (c *crasher) bury(hurry bool) {
 	}
 }
 
+// readElsewhere starts a worker of another class and waits until it owns some of the
+// partitions of the tasks.
+func (c *crasher) readElsewhere() {
+	c.other = c.in.serve("elsewhere", "worker", "--worker-classes", "elsewhere").ready()
+	await(c.in.t, time.Minute, "two workers share the tasks", func() bool {
+		return c.in.count(`SELECT count(DISTINCT instance) FROM consumer_reports WHERE consumer = 'worker'`) == 2
+	})
+}
+
 func (c *crasher) restart(died *process) {
-	if died == c.back {
+	switch died {
+	case c.other:
+		c.other = nil
+	case c.back:
 		c.back = c.in.serve(died.name, backRoles).ready()
-	} else {
+	default:
 		c.front = c.in.serve(died.name, "api").ready()
 	}
 }

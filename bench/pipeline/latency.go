@@ -28,7 +28,30 @@ type latency struct {
 	StartedEvent   measure.Summary `json:"started_event"`
 	EndedEvent     measure.Summary `json:"ended_event"`
 	Costs          costs           `json:"costs"`
-	SelfTest       *selfTest       `json:"self_test,omitempty"`
+	// Target is that of the 99th percentile of Started; 0 is none.
+	Target   time.Duration `json:"target_ns,omitempty"`
+	SelfTest *selfTest     `json:"self_test,omitempty"`
+}
+
+// The targets: at targetRate, and at half of the knee.
+const (
+	targetRate        = 100.0
+	targetLatency     = 60 * time.Millisecond
+	targetHalfLatency = 150 * time.Millisecond
+)
+
+// target returns what is aimed at with that rate, 0 for nothing.
+func target(rate float64) time.Duration {
+	if rate == targetRate {
+		return targetLatency
+	}
+	return 0
+}
+
+// verdict says whether the target is met.
+func (l *latency) verdict() measure.Verdict {
+	return measure.Judge(l.Started.P99 < l.Target, "p99 from submit to start is %.1f ms at %.0f per second (target under %.0f ms)",
+		measure.Millis(l.Started.P99), l.Rate, measure.Millis(l.Target))
 }
 
 // arrival is one submission of the schedule.
@@ -59,6 +82,7 @@ func measureLatency(ctx context.Context, p *program, o options) (*latency, error
 		return nil, err
 	}
 	l := summarize(p, o.rate, arrivals)
+	l.Target = target(o.rate)
 	l.Costs = p.spent(ctx).since(before, l.Ended)
 	if test != nil {
 		test.judge(arrivals)
@@ -155,6 +179,9 @@ func (l *latency) Print(w io.Writer) {
 		measure.Row("ended in execution_events", l.EndedEvent),
 	)
 	l.Costs.print(w)
+	if l.Target > 0 {
+		fmt.Fprintln(w, l.verdict())
+	}
 	if l.SelfTest != nil {
 		fmt.Fprintln(w, l.SelfTest.verdict())
 	}

@@ -4,6 +4,7 @@
 //	go run ./bench/pipeline                       latency at 100 submissions per second, then throughput
 //	go run ./bench/pipeline -burst 0 -rate 200    latency alone
 //	go run ./bench/pipeline -rate 0 -burst 20000  throughput alone
+//	go run ./bench/pipeline -burst 0 -knee        latency at 100 per second, and at half of what is sustained
 //	go run ./bench/pipeline -self-test            is the generator honest?
 //
 // # What runs
@@ -26,6 +27,13 @@
 // execution_events, as a consumer outside of Millrace's own reads it; to the start
 // of the function; to the `started` event; to the terminal event. All in one
 // process, so on one clock. Every sample is kept.
+//
+// # The knee
+//
+// -knee raises the rate of the open generator by a quarter at a time, until 99 of 100
+// executions do not start within half a second any more. The last rate before that
+// is the knee, and latency is measured once more at half of it. It is lower than the
+// throughput of bulk submissions, since each execution is a request of its own.
 //
 // # Throughput
 //
@@ -71,6 +79,8 @@ type options struct {
 	inProcess   bool
 	slots       int
 	statements  int
+	knee        bool
+	kneeStep    time.Duration
 	selfTest    bool
 	freeze      time.Duration
 	patience    time.Duration
@@ -87,6 +97,8 @@ func (o *options) flags(fs *flag.FlagSet) {
 	fs.BoolVar(&o.inProcess, "in-process", false, "submit by calling the store instead of the REST API")
 	fs.IntVar(&o.slots, "slots", 0, "slots of the worker; 0 is the default setting")
 	fs.IntVar(&o.statements, "statements", 0, "list so many statements that PostgreSQL spent most time on; needs -pg-set shared_preload_libraries=pg_stat_statements")
+	fs.BoolVar(&o.knee, "knee", false, "find the highest rate that is sustained, and measure latency at half of it; takes some minutes")
+	fs.DurationVar(&o.kneeStep, "knee-step", 10*time.Second, "knee: for how long each rate is tried")
 	fs.BoolVar(&o.selfTest, "self-test", false, "freeze PostgreSQL in the middle of the latency part and check that it shows; fails if not")
 	fs.DurationVar(&o.freeze, "freeze", 2*time.Second, "self-test: for how long")
 	fs.DurationVar(&o.patience, "patience", time.Minute, "how long to wait for what is still under way")
@@ -100,9 +112,11 @@ func (o *options) check() error {
 		return errors.New("-batch and -concurrency must be at least 1")
 	case o.rate < 0 || o.burst < 0 || o.warmBurst < 0:
 		return errors.New("-rate, -burst and -warm-burst must not be negative")
+	case o.kneeStep <= 0:
+		return errors.New("-knee-step must be positive")
 	}
 	if o.selfTest {
-		o.burst = 0
+		o.burst, o.knee = 0, false
 	}
 	return nil
 }
@@ -144,6 +158,13 @@ func run(ctx context.Context, o options, r *frame.Run) (err error) {
 			return err
 		}
 		r.Report("throughput", t)
+	}
+	if o.knee {
+		k, err := measureKnee(ctx, p, o)
+		if err != nil {
+			return fmt.Errorf("knee: %w", err)
+		}
+		r.Report("knee", k)
 	}
 	return nil
 }

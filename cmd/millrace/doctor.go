@@ -104,7 +104,7 @@ func (c *cli) examine(ctx context.Context, dsn string) []check {
 	x.ok("configuration", "valid")
 	x.dataDir(config)
 	x.ports(ctx, config)
-	x.isolation(ctx)
+	x.isolation(ctx, config)
 	x.postgres(ctx, config)
 	x.kafka(ctx, config)
 	c.examineAPI(ctx, x)

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"syscall"
 
+	"github.com/millrace/millrace/app"
 	"github.com/millrace/millrace/configs"
 	"github.com/millrace/millrace/internal/executor/process"
 )
@@ -87,21 +88,26 @@ func (x *examination) ports(ctx context.Context, config configs.Config) {
 
 // isolation says which walls around programs hold on this machine. A missing one
 // is a warning: Millrace runs without it and says so.
-func (x *examination) isolation(ctx context.Context) {
-	features, err := process.Isolation(ctx)
+func (x *examination) isolation(ctx context.Context, config configs.Config) {
+	sandbox := app.ProcessSandbox(config)
+	features, err := process.Isolation(ctx, sandbox)
 	if err != nil {
 		x.add(checkWarn, "isolation of programs", err.Error(), "the executor process cannot be used here: leave it out of worker.executors")
 		return
 	}
 	for _, f := range features {
-		status := checkOK
+		status, advice := checkOK, ""
 		switch {
 		case f.Active:
-		case f.Name == "bubblewrap": // never used: it is told, not missed
-			status = checkSkip
-		default:
+		case f.Name != "bubblewrap":
 			status = checkWarn
+		case sandbox.Mode == process.SandboxRequired:
+			status, advice = checkFail, "worker.sandbox.mode is required, so no worker starts here: install bubblewrap and allow user namespaces, or set it to auto"
+		case sandbox.Mode == process.SandboxAuto:
+			status, advice = checkWarn, "install bubblewrap and allow user namespaces, or set worker.sandbox.mode to off"
+		default: // it is told, not missed
+			status = checkSkip
 		}
-		x.add(status, "isolation: "+f.Name, f.Detail, "")
+		x.add(status, "isolation: "+f.Name, f.Detail, advice)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/millrace/millrace/internal/kafka"
 	"github.com/millrace/millrace/internal/postgres"
 	"github.com/millrace/millrace/internal/retention"
+	"github.com/millrace/millrace/internal/routing"
 )
 
 const (
@@ -122,6 +123,30 @@ func (x *examination) schema(ctx context.Context, pool *pgxpool.Pool) {
 	}
 	x.ok("schema", "current")
 	x.partitions(ctx, pool)
+	x.routes(ctx, pool)
+}
+
+// routes looks whether tasks go where somebody reads them.
+func (x *examination) routes(ctx context.Context, pool *pgxpool.Pool) {
+	routes, err := routing.Inspect(ctx, pool)
+	if err != nil {
+		x.fail("task routes", err, "")
+		return
+	}
+	const advice = "coordinator.classes.*.topic of the coordinator, and worker.topics or worker.resource_classes of the workers, must fit together; a stage in between must run"
+	for _, r := range routes {
+		name := "task route " + r.Class
+		switch verdict, words := r.Judge(); verdict {
+		case routing.Unread:
+			x.add(checkFail, name, words, advice)
+		case routing.Partial:
+			x.add(checkWarn, name, words, advice)
+		case routing.Idle:
+			x.add(checkSkip, name, words, "")
+		default:
+			x.ok(name, "%s", words)
+		}
+	}
 }
 
 // partitions looks whether somebody makes and drops partitions.

@@ -20,7 +20,7 @@ func TestEventDetail(t *testing.T) {
 		"rejected":         "more than 100 executions per minute, ask again in 20s",
 		"reprioritized":    "attempt 1, priority 5 instead of 3, the customer waits for it, by ada",
 		"scheduled":        "attempt 1, after 12ms, in turn",
-		"started":          "attempt 1, on worker-1",
+		"started":          "attempt 1, on worker-1, after 8ms",
 		"output":           "attempt 1, 6 bytes of stdout",
 		"requeued":         "attempt 2, exit status 3",
 		"cancel_requested": "attempt 1, wrong input, by ada",

@@ -59,6 +59,7 @@ type Admitter struct {
 	cfg       AdmitterConfig
 	admission Admission
 	leases    *lease.Manager
+	routes    Routes
 	wakes     Wakes
 	log       *slog.Logger
 	admitted  *prometheus.CounterVec
@@ -128,6 +129,7 @@ func unlessAny(wakes <-chan struct{}, classes int) <-chan struct{} {
 func (a *Admitter) runClass(ctx context.Context, class string) {
 	err := a.leases.Run(ctx, store.AdmitterLease(class), func(ctx context.Context, held *lease.Held) error {
 		a.log.InfoContext(ctx, "admitter is active", "resource_class", class, "token", held.Token())
+		a.recordRoute(ctx, class)
 		a.admitWhileHeld(ctx, class, held)
 		return nil
 	})
@@ -146,7 +148,7 @@ func (a *Admitter) admitWhileHeld(ctx context.Context, class string, held *lease
 	var pace pace
 	for ctx.Err() == nil {
 		done, err := a.admission.Admit(ctx, store.Admission{
-			Class: class, Admitter: a.cfg.ID, Cap: a.cfg.Limits.Classes[class].cap(), Max: a.cfg.BatchSize,
+			Class: class, Topic: a.topic(class), Admitter: a.cfg.ID, Cap: a.cfg.Limits.Classes[class].cap(), Max: a.cfg.BatchSize,
 			Config: a.cfg.Limits.choice(), Fence: fence, Memory: memory,
 		})
 		switch {

@@ -191,6 +191,52 @@ func TestAdmitterFollowsWakeUps(t *testing.T) {
 	b.await(second.ExecutionID, execution.Scheduled)
 }
 
+// routes send every class to one topic, and cannot be recorded at first.
+type routes struct {
+	mu       sync.Mutex
+	faults   int
+	recorded []string
+}
+
+func (r *routes) Topic(string) topics.Topic { return "execution_tasks_gpu" }
+
+func (r *routes) Record(_ context.Context, class, by string) (topics.Topic, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.faults > 0 {
+		r.faults--
+		return "", errors.New("database is away")
+	}
+	r.recorded = append(r.recorded, class+" by "+by)
+	return topics.ExecutionTasks, nil
+}
+
+func TestAdmitterRoutesTasks(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.announce(10)
+	r := &routes{faults: 2}
+	a := coordinator.NewAdmitter(coordinator.AdmitterConfig{ID: "c1", PollInterval: time.Millisecond},
+		b.store, lease.NewManager(b.pool, "c1", 2*time.Second, quiet(), lease.WithSignals(b.signals)), b.signals,
+		quiet(), prometheus.NewRegistry())
+	a.RouteBy(r)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		assert.NoError(t, a.Run(ctx))
+	}()
+	e := b.submit()
+	b.feed(coordinator.Limits{}, e)
+	b.await(e.ExecutionID, execution.Scheduled)
+	cancel()
+	<-done
+	assert.Equal(t, []string{"default by c1"}, r.recorded, "before anything is admitted")
+	var topic string
+	require.NoError(t, b.pool.QueryRow(t.Context(), `SELECT topic FROM outbox_events WHERE event_type LIKE '%.task.v1'`).Scan(&topic))
+	assert.Equal(t, "execution_tasks_gpu", topic)
+}
+
 // Holding and resuming reach an admitter at once, whichever process it is in.
 func TestHoldsOutliveAdmitters(t *testing.T) {
 	t.Parallel()

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/millrace/millrace/topics"
 )
 
 // Config holds the settings of a worker.
@@ -23,6 +25,11 @@ type Config struct {
 	GPUs        int
 	// Classes are the resource classes it serves. Default "default".
 	Classes []string
+	// Topics are the task topics that it reads. Default topics.ExecutionTasks.
+	Topics []topics.Topic
+	// Naming is how topics are called at the broker, which is how the worker announces
+	// what it reads. Default: by their logical names.
+	Naming topics.Naming
 	// Lease is for how long a claim holds without a renewal. Default 30 s.
 	Lease time.Duration
 	// Heartbeat is how often leases are renewed. Default 5 s; at most a third of
@@ -54,6 +61,9 @@ func (c Config) WithDefaults() Config {
 	c.Slots = cmp.Or(c.Slots, 16)
 	if len(c.Classes) == 0 {
 		c.Classes = []string{"default"}
+	}
+	if len(c.Topics) == 0 {
+		c.Topics = []topics.Topic{topics.ExecutionTasks}
 	}
 	c.Lease = cmp.Or(c.Lease, 30*time.Second)
 	c.Heartbeat = cmp.Or(c.Heartbeat, min(5*time.Second, c.Lease/3))

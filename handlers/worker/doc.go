@@ -4,10 +4,17 @@
 // # Where work comes from
 //
 // A record in a task topic is a push: the consumer claims that very execution if
-// the worker has a free slot, and acks the record once the claim is committed. So
-// a long-running task never holds up a partition. With no free slot the record is
-// acked too: the execution stays claimable in the database, and any worker of its
-// class takes it as soon as a slot is free.
+// the worker serves it and has a free slot, and acks the record once the claim is
+// committed. So a long-running task never holds up a partition. In every other case
+// the record puts the execution on offer, which is committed before the ack too:
+// from then on any worker of its class takes it from the table as soon as a slot is
+// free. What is not on offer is not taken from the table, so that whatever stands
+// in the task topics between the coordinator and the workers is not bypassed.
+//
+// A record that comes again, or comes late, claims nothing that is not SCHEDULED at
+// its attempt. One that is lost (its topic was cut off, its stage died) is made good
+// by the start limit: the execution is queued again, with a new attempt and a new
+// record.
 //
 // # Leases
 //

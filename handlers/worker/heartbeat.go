@@ -39,6 +39,9 @@ func (w *Worker) announce(ctx context.Context) {
 		ID: w.cfg.ID, Classes: w.cfg.Classes, Executors: w.executorNames(), Slots: w.cfg.Slots,
 		CPUMillis: w.cfg.CPUMillis, MemoryBytes: w.cfg.MemoryBytes, GPUs: w.cfg.GPUs,
 	}
+	for _, topic := range w.cfg.Topics {
+		entry.Topics = append(entry.Topics, w.cfg.Naming.Physical(topic))
+	}
 	if err := w.store.Announce(ctx, entry, w.cfg.Lease); err != nil {
 		w.log.WarnContext(ctx, "worker could not announce itself", "error", err)
 	}

@@ -14,6 +14,7 @@ type metrics struct {
 	attempts        *prometheus.CounterVec
 	seconds         *prometheus.HistogramVec
 	heartbeatFaults prometheus.Counter
+	offered         prometheus.Counter
 	stages          *stages.Stages
 }
 
@@ -33,12 +34,16 @@ func newMetrics(reg prometheus.Registerer, slots int) *metrics {
 			Name: "millrace_worker_heartbeat_faults_total", Help: "Heartbeats that did not renew the leases.",
 		}),
 	}
+	m.offered = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "millrace_worker_offered_total",
+		Help: "Executions whose task record this worker read and could not serve at once, so that any worker may claim them.",
+	})
 	m.stages = stages.New(reg)
 	total := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "millrace_worker_slots", Help: "Slots of this worker.",
 	})
 	total.Set(float64(slots))
-	reg.MustRegister(m.busy, m.attempts, m.seconds, m.heartbeatFaults, total)
+	reg.MustRegister(m.busy, m.attempts, m.seconds, m.heartbeatFaults, m.offered, total)
 	return m
 }
 

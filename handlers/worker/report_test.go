@@ -56,7 +56,7 @@ func TestReportsAreSeenWhileItRuns(t *testing.T) {
 		<-release
 		return executor.Result{Outcome: executor.Completed}
 	}
-	id := b.schedule(1)[0]
+	id := b.offered(1)[0]
 	b.start()
 	var p *store.Progress
 	require.Eventually(t, func() bool {
@@ -100,13 +100,13 @@ func TestTheNextAttemptIsGivenTheCheckpoint(t *testing.T) {
 				}
 				return executor.Result{Outcome: executor.Completed}
 			}
-			id := b.schedule(1, retried)[0]
+			id := b.offered(1, retried)[0]
 			b.start()
 			for attempt := range 4 {
 				<-b.exec.started
 				if attempt < 3 {
 					b.await(id, execution.Queued)
-					b.admit()
+					b.admitOnOffer()
 				}
 			}
 			b.await(id, execution.Completed)
@@ -136,19 +136,19 @@ func TestWithoutItsCheckpointAnAttemptIsHandedBack(t *testing.T) {
 		assert.Equal(t, "far", string(task.Checkpoint))
 		return executor.Result{Outcome: executor.Completed}
 	}
-	id := b.schedule(1, retried)[0]
+	id := b.offered(1, retried)[0]
 	b.start()
 	<-b.exec.started
 	require.Equal(t, 2, b.await(id, execution.Queued).Attempt)
 	st.checkpoints.Store(true)
-	b.admit()
+	b.admitOnOffer()
 	require.Eventually(t, func() bool {
 		e, err := b.store.Get(context.Background(), id)
 		return err == nil && e.Attempt == 3 && e.State == execution.Queued
 	}, 30*time.Second, 5*time.Millisecond)
 	assert.Empty(t, b.exec.started, "the second attempt was not run")
 	st.checkpoints.Store(false)
-	b.admit()
+	b.admitOnOffer()
 	assert.Equal(t, 1, b.await(id, execution.Completed).Failures, "and cost nothing")
 }
 
@@ -162,7 +162,7 @@ func TestReportsAfterTheEndAreNotHeard(t *testing.T) {
 		reporters <- task.Reports()
 		return executor.Result{Outcome: executor.Completed}
 	}
-	id := b.schedule(1)[0]
+	id := b.offered(1)[0]
 	_, stop := b.start()
 	b.await(id, execution.Completed)
 	late := <-reporters

@@ -40,7 +40,7 @@ func TestLongValuesAreKeptApart(t *testing.T) {
 			kept := results.New(b.pool, results.NewPostgres(b.pool))
 			b.results = kept
 			want := b.returning(tc.bytes)
-			id := b.schedule(1)[0]
+			id := b.offered(1)[0]
 			b.start()
 			e := b.await(id, execution.Completed)
 			if !tc.apart {
@@ -77,7 +77,7 @@ func TestAValueThatIsTooLongFailsTheExecution(t *testing.T) {
 				b.results = results.New(b.pool, results.NewPostgres(b.pool))
 			}
 			b.returning(1001)
-			id := b.schedule(1, retried)[0]
+			id := b.offered(1, retried)[0]
 			b.start()
 			e := b.await(id, execution.Failed)
 			assert.Equal(t, "result_too_large", e.Result.Reason)
@@ -123,7 +123,7 @@ func TestValuesAreTriedToBeKept(t *testing.T) {
 			k.left.Store(tc.faults)
 			b.results = k
 			b.returning(200)
-			id := b.schedule(1)[0]
+			id := b.offered(1)[0]
 			b.start()
 			e := b.await(id, tc.want)
 			if tc.want == execution.Failed {

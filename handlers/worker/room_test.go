@@ -28,22 +28,26 @@ func TestWhatDoesNotFitWaits(t *testing.T) {
 				<-release
 				return executor.Result{Outcome: executor.Completed}
 			}
-			ids := b.schedule(5, func(r *topics.Request) { r.Requirements.MemoryBytes = 40 })
+			put := b.offered
+			if pushed {
+				put = b.schedule
+			}
+			ids := put(5, func(r *topics.Request) { r.Requirements.MemoryBytes = 40 })
 			if pushed {
 				b.cfg.PollInterval = time.Hour
 			}
 			w, _ := b.start()
 			if pushed {
-				h := pipelinetest.New(t, w.Consumer())
+				h := pipelinetest.New(t, w.Consumers()[0])
 				for _, id := range ids {
 					h.Feed(topics.ExecutionTask{ExecutionID: id, Attempt: 1, Request: b.await(ids[4], execution.Scheduled).Request})
 				}
 			}
 			<-b.exec.started
 			<-b.exec.started
-			small := b.schedule(1, func(r *topics.Request) { r.Requirements.MemoryBytes = 20 })[0]
+			small := put(1, func(r *topics.Request) { r.Requirements.MemoryBytes = 20 })[0]
 			if pushed {
-				h := pipelinetest.New(t, w.Consumer())
+				h := pipelinetest.New(t, w.Consumers()[0])
 				h.Feed(topics.ExecutionTask{ExecutionID: small, Attempt: 1, Request: b.await(small, execution.Scheduled).Request})
 			}
 			assert.Equal(t, small, <-b.exec.started, "what is left is enough for this one, though not for those before it")
@@ -59,7 +63,7 @@ func TestWhatDoesNotFitWaits(t *testing.T) {
 func TestRoomThatIsNotCountedIsNotUsedUp(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	ids := b.schedule(6, func(r *topics.Request) { r.Requirements.CPUMillis, r.Requirements.MemoryBytes = 1_000_000, 1<<44 })
+	ids := b.offered(6, func(r *topics.Request) { r.Requirements.CPUMillis, r.Requirements.MemoryBytes = 1_000_000, 1<<44 })
 	b.start()
 	for _, id := range ids {
 		b.await(id, execution.Completed)

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/millrace/millrace/internal/execution"
@@ -18,13 +19,15 @@ import (
 	"github.com/millrace/millrace/topics"
 )
 
-// ConsumerName is the name of the worker's consumer and so its group: renaming it
-// reads the task topics again from the start.
+// ConsumerName is the name of the workers' consumer of execution_tasks, and what
+// those of other task topics begin with (see ConsumerOf). It is their group:
+// renaming it reads the task topics again from the start.
 const ConsumerName = "worker"
 
 // Store is what a worker needs of the executions; *store.Store implements it.
 type Store interface {
 	Claim(ctx context.Context, c store.Claim) ([]*execution.Execution, error)
+	Offer(ctx context.Context, refs []store.Ref) (int, error)
 	Heartbeat(ctx context.Context, worker string, refs []store.Ref, lease time.Duration, reports ...store.Report) ([]store.Beat, error)
 	Checkpoint(ctx context.Context, id string) ([]byte, error)
 	AppendOutput(ctx context.Context, worker string, ref store.Ref, chunks []store.OutputChunk, lease time.Duration) (store.Beat, error)
@@ -33,7 +36,7 @@ type Store interface {
 	Withdraw(ctx context.Context, id string) error
 }
 
-// Worker claims and runs executions. Make one with New, subscribe its Consumer,
+// Worker claims and runs executions. Make one with New, subscribe its Consumers,
 // and call Run.
 type Worker struct {
 	cfg       Config
@@ -45,9 +48,13 @@ type Worker struct {
 	metrics   *metrics
 
 	claims   *batcher[store.Ref, *execution.Execution]
+	offers   *batcher[store.Ref, struct{}]
 	finishes *batcher[store.Finish, error]
 	// freed is signalled when it is worth looking for waiting work.
 	freed chan struct{}
+	// offered is signalled when some worker has put work on offer; nil if nobody
+	// tells.
+	offered <-chan struct{}
 	// final ends when the worker gives up reporting results.
 	final  context.Context //nolint:containedctx // the life of the worker, longer than any call
 	giveUp context.CancelFunc
@@ -55,8 +62,6 @@ type Worker struct {
 	mu       sync.Mutex
 	stopping bool
 	free     room
-	// missed is set when a record found no free slot.
-	missed   bool
 	attempts map[store.Ref]*attempt
 	// found: the last look for waiting work found some. For the loop that looks.
 	found bool
@@ -88,40 +93,85 @@ func New(
 	}
 	w.final, w.giveUp = context.WithCancel(context.Background())
 	w.claims = newBatcher(256, w.claimRefs).linger(w.isFull)
+	w.offers = newBatcher(256, w.offerRefs)
 	w.finishes = newBatcher(256, st.Finish).linger(w.isLast)
 	return w, nil
 }
 
-// Consumer is the subscription to the task topic.
-func (w *Worker) Consumer() pipeline.Consumer {
-	return pipeline.Consumer{
-		Name:   ConsumerName,
-		Topic:  topics.ExecutionTasks,
-		Handle: pipeline.OnBatch(w.takeAll),
+// WatchOffers has the worker look for work as soon as another one has put some on
+// offer (postgres.Signals, store.WakeOffered), and not only at its next poll. It is
+// called before Run.
+func (w *Worker) WatchOffers(offered <-chan struct{}) { w.offered = offered }
+
+// Consumers are the subscriptions to the task topics that the worker reads, one for
+// each, so that a topic that is added or goes leaves the others' positions alone.
+func (w *Worker) Consumers() []pipeline.Consumer {
+	list := make([]pipeline.Consumer, len(w.cfg.Topics))
+	for i, topic := range w.cfg.Topics {
+		list[i] = pipeline.Consumer{Name: ConsumerOf(topic), Topic: topic, Handle: pipeline.OnBatch(w.takeAll)}
 	}
+	return list
 }
 
-// take claims the execution of a task record if there is room for it. In every
-// other case the record has done its work: the execution stays claimable.
-func (w *Worker) take(ctx context.Context, task topics.ExecutionTask) error {
-	if !w.serves(task.Request) {
-		return nil
+// ConsumerOf returns the name of the workers' consumer of a task topic, which is
+// also their consumer group: the same wherever the topic stands in a configuration.
+func ConsumerOf(topic topics.Topic) string {
+	if topic == topics.ExecutionTasks {
+		return ConsumerName
 	}
-	need := needs(task.Request)
+	return ConsumerName + "." + string(topic)
+}
+
+// take claims the execution of a task record if the worker serves it and has room.
+// Otherwise it puts it on offer to whichever worker has. A record has done its work
+// when one of the two is committed.
+func (w *Worker) take(ctx context.Context, task topics.ExecutionTask) error {
+	if _, err := uuid.Parse(task.ExecutionID); err != nil || len(task.ExecutionID) != 36 {
+		// One bad id would fail the statement for all that share it.
+		return pipeline.Malformed(fmt.Errorf("execution id %q is not a UUID", task.ExecutionID))
+	}
+	ref := store.Ref{ID: task.ExecutionID, Attempt: task.Attempt}
+	mine := w.serves(task.Request)
+	if mine {
+		if taken, err := w.claimRecord(ctx, ref, needs(task.Request)); taken || err != nil {
+			return err
+		}
+	}
+	// This is also for a claim that came back empty: the attempt may be stale or
+	// somebody else's, and then this changes nothing; or its row was locked by
+	// somebody who left it as it was.
+	if _, err := w.offers.do(ctx, ref); err != nil {
+		return err
+	}
+	if mine {
+		w.lookForWork() // a slot may have become free meanwhile
+	}
+	return nil
+}
+
+// claimRecord claims and starts the attempt of a record if there is room for it, and
+// reports whether it did.
+func (w *Worker) claimRecord(ctx context.Context, ref store.Ref, need room) (bool, error) {
 	if !w.reserve(need) {
-		return nil
+		return false, nil
 	}
 	defer w.running.Done()
 	sent := time.Now()
 	// The claim is not given up with the delivery: it may be committed, and then
 	// the execution has to be run.
-	e, err := w.claims.do(context.WithoutCancel(ctx), store.Ref{ID: task.ExecutionID, Attempt: task.Attempt})
+	e, err := w.claims.do(context.WithoutCancel(ctx), ref)
 	if err != nil || e == nil {
 		w.release(need)
-		return err
+		return false, err
 	}
 	w.start(e, sent)
-	return nil
+	return true, nil
+}
+
+func (w *Worker) offerRefs(ctx context.Context, refs []store.Ref) ([]struct{}, error) {
+	n, err := w.store.Offer(ctx, refs)
+	w.metrics.offered.Add(float64(n))
+	return make([]struct{}, len(refs)), err
 }
 
 func (w *Worker) serves(r topics.Request) bool {
@@ -137,7 +187,6 @@ func (w *Worker) reserve(need room) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.stopping || !w.free.fits(need) {
-		w.missed = true
 		return false
 	}
 	w.running.Add(1)
@@ -170,6 +219,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	loops, stopLoops := context.WithCancel(context.WithoutCancel(ctx))
 	var done sync.WaitGroup
 	done.Go(func() { w.claims.loop(loops) })
+	done.Go(func() { w.offers.loop(loops) })
 	done.Go(func() { w.finishes.loop(loops) })
 	done.Go(func() { w.heartbeats(loops) })
 	done.Go(func() { w.poll(ctx, loops) })
@@ -229,8 +279,9 @@ func (w *Worker) stopAttempts(cause error) {
 	}
 }
 
-// poll claims work that is waiting whenever slots become free, and now and then:
-// that is how executions whose record found every worker busy are picked up. A
+// poll claims work that is on offer whenever slots become free, when another worker
+// has offered some, and now and then: that is how executions whose record found its
+// reader busy are picked up. A
 // claim under way is brought to its end (under loops) after ctx has ended.
 func (w *Worker) poll(ctx, loops context.Context) {
 	ticker := time.NewTicker(w.cfg.PollInterval)
@@ -240,6 +291,8 @@ func (w *Worker) poll(ctx, loops context.Context) {
 		case <-ctx.Done():
 			return
 		case <-w.freed:
+			w.rest(ctx)
+		case <-w.offered:
 			w.rest(ctx)
 		case <-ticker.C:
 		}
@@ -260,7 +313,6 @@ func (w *Worker) claimWaiting(ctx context.Context) error {
 	w.running.Add(1)
 	defer w.running.Done()
 	w.free = room{} // all of it, until it is known what the claim brought
-	w.missed = false
 	w.mu.Unlock()
 
 	sent := time.Now()
@@ -270,15 +322,11 @@ func (w *Worker) claimWaiting(ctx context.Context) error {
 	}
 	w.mu.Lock()
 	w.free = w.free.plus(left)
-	again := w.missed && w.free.slots > 0 // a record came by while all room was held here
 	w.metrics.busy.Set(float64(w.cfg.Slots - w.free.slots))
 	w.mu.Unlock()
 	w.found = len(claimed) > 0
 	for _, e := range claimed {
 		w.start(e, sent)
-	}
-	if again {
-		w.lookForWork()
 	}
 	return err
 }

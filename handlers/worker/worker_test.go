@@ -30,15 +30,14 @@ import (
 
 func TestMain(m *testing.M) { testenv.Run(m) }
 
-// wakes counts wake-ups and passes those for cancels on.
-type wakes struct{ cancels chan struct{} }
+// wakes passes on the wake-ups for cancels and for work on offer.
+type wakes struct{ cancels, offers chan struct{} }
 
 func (w wakes) Wake(name string) {
-	if name == store.WakeCancel {
-		select {
-		case w.cancels <- struct{}{}:
-		default:
-		}
+	signal := map[string]chan struct{}{store.WakeCancel: w.cancels, store.WakeOffered: w.offers}[name]
+	select {
+	case signal <- struct{}{}:
+	default:
 	}
 }
 
@@ -85,6 +84,7 @@ type flaky struct {
 	finishFaults   int // errors before anything happens
 	finishInDoubt  int // errors after it has happened
 	finishAttempts int
+	offerFaults    int // errors of Offer, before anything happens
 
 	// appending, when set, is called within each AppendOutput, before it happens.
 	appending func(ctx context.Context)
@@ -97,6 +97,16 @@ func (f *flaky) AppendOutput(
 		f.appending(ctx)
 	}
 	return f.Store.AppendOutput(ctx, worker, ref, chunks, lease)
+}
+
+func (f *flaky) Offer(ctx context.Context, refs []store.Ref) (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.offerFaults > 0 {
+		f.offerFaults--
+		return 0, errAway
+	}
+	return f.Store.Offer(ctx, refs)
 }
 
 var errAway = errors.New("database is away")
@@ -123,6 +133,7 @@ type bench struct {
 	store *flaky
 	exec  *script
 	wakes wakes
+	watch <-chan struct{}
 	cfg   worker.Config
 	// use is the store of the worker, if it is another than store.
 	use worker.Store
@@ -153,6 +164,7 @@ func (b *bench) start() (w *worker.Worker, stop func()) {
 	w, err := worker.New(b.cfg, b.use, []executor.Executor{b.exec}, b.wakes.cancels,
 		slog.New(slog.NewTextHandler(io.Discard, nil)), prometheus.NewRegistry())
 	require.NoError(b.t, err)
+	w.WatchOffers(b.watch)
 	if b.results != nil {
 		w.KeepResults(b.results)
 	}
@@ -195,6 +207,36 @@ func (b *bench) schedule(n int, change ...func(*topics.Request)) []string {
 	return ids
 }
 
+// offered schedules executions whose records have found no room already.
+func (b *bench) offered(n int, change ...func(*topics.Request)) []string {
+	b.t.Helper()
+	ids := b.schedule(n, change...)
+	b.offer(1, ids...)
+	return ids
+}
+
+// admitOnOffer admits what is queued, and has its records find no room.
+func (b *bench) admitOnOffer() {
+	b.t.Helper()
+	b.admit()
+	rows, err := b.pool.Query(b.t.Context(), `SELECT id::text, attempt FROM executions WHERE state = 'SCHEDULED'`)
+	require.NoError(b.t, err)
+	refs, err := pgx.CollectRows(rows, pgx.RowToStructByPos[store.Ref])
+	require.NoError(b.t, err)
+	_, err = b.store.Offer(b.t.Context(), refs)
+	require.NoError(b.t, err)
+}
+
+func (b *bench) offer(attempt int, ids ...string) {
+	b.t.Helper()
+	refs := make([]store.Ref, len(ids))
+	for i, id := range ids {
+		refs[i] = store.Ref{ID: id, Attempt: attempt}
+	}
+	_, err := b.store.Offer(b.t.Context(), refs)
+	require.NoError(b.t, err)
+}
+
 func (b *bench) admit() {
 	b.t.Helper()
 	require.NoError(b.t, b.store.Announce(b.t.Context(), store.Worker{
@@ -224,7 +266,7 @@ func TestRecordIsClaimedAndRun(t *testing.T) {
 	b.cfg.PollInterval = time.Hour // only the record tells of the work
 	ids := b.schedule(1)
 	w, _ := b.start()
-	h := pipelinetest.New(t, w.Consumer())
+	h := pipelinetest.New(t, w.Consumers()[0])
 	task := topics.ExecutionTask{ExecutionID: ids[0], Attempt: 1, Request: b.await(ids[0], execution.Scheduled).Request}
 	h.Feed(task)
 	e := b.await(ids[0], execution.Completed)
@@ -248,7 +290,7 @@ func TestRecordWithoutFreeSlotIsPickedUpLater(t *testing.T) {
 	}
 	ids := b.schedule(5)
 	w, _ := b.start()
-	h := pipelinetest.New(t, w.Consumer())
+	h := pipelinetest.New(t, w.Consumers()[0])
 	for _, id := range ids {
 		h.Feed(topics.ExecutionTask{ExecutionID: id, Attempt: 1, Request: b.await(ids[4], execution.Scheduled).Request})
 	}
@@ -260,22 +302,6 @@ func TestRecordWithoutFreeSlotIsPickedUpLater(t *testing.T) {
 		b.await(id, execution.Completed)
 	}
 	assert.Len(t, b.exec.started, 3, "each ran once")
-}
-
-func TestOtherClassesAndExecutorsAreLeftAlone(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	w, _ := b.start()
-	h := pipelinetest.New(t, w.Consumer())
-	other := topics.ExecutionTask{ExecutionID: "01890000-0000-7000-8000-000000000000", Attempt: 1, Request: topics.Request{
-		Executor: "process", ResourceClass: "gpu", Spec: json.RawMessage(`{}`), Priority: 3,
-		Retry: topics.Retry{MaxAttempts: 1}, Origin: topics.Origin{Kind: "rest"},
-	}}
-	h.Feed(other)
-	other.Request.Executor, other.Request.ResourceClass = "kubernetes", "default"
-	h.Feed(other)
-	assert.Empty(t, h.DeadLetters())
-	assert.Empty(t, b.exec.started)
 }
 
 func TestOutputIsStoredInOrderWhileItRuns(t *testing.T) {
@@ -292,7 +318,7 @@ func TestOutputIsStoredInOrderWhileItRuns(t *testing.T) {
 		assert.NoError(t, sink.Write(executor.Stdout, []byte("last")))
 		return executor.Result{Outcome: executor.Completed}
 	}
-	id := b.schedule(1)[0]
+	id := b.offered(1)[0]
 	b.start()
 	require.Eventually(t, func() bool { return string(b.output(id, executor.Stdout)) == "first\n" },
 		20*time.Second, 5*time.Millisecond, "output is there while the attempt runs")
@@ -315,7 +341,7 @@ func TestOutputRenewsTheLease(t *testing.T) {
 		assert.True(t, lease.Deadline().After(before))
 		return executor.Result{Outcome: executor.Completed}
 	}
-	id := b.schedule(1)[0]
+	id := b.offered(1)[0]
 	b.start()
 	b.await(id, execution.Completed)
 }
@@ -360,7 +386,7 @@ func TestOutputIsNotCutOffByTheEndOfTheAttempt(t *testing.T) {
 				}
 				return executor.Result{Outcome: executor.Completed}
 			}
-			id := b.schedule(1)[0]
+			id := b.offered(1)[0]
 			b.start()
 			<-writing
 			end(b, id)
@@ -388,7 +414,7 @@ func TestCancelReachesTheAttempt(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.exec.run = untilStopped
-	id := b.schedule(1)[0]
+	id := b.offered(1)[0]
 	b.start()
 	<-b.exec.started
 	b.await(id, execution.Running)
@@ -402,7 +428,7 @@ func TestRunLimit(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.exec.run = untilStopped
-	id := b.schedule(1, func(r *topics.Request) { r.Limits.Run = topics.Duration(30 * time.Millisecond) })[0]
+	id := b.offered(1, func(r *topics.Request) { r.Limits.Run = topics.Duration(30 * time.Millisecond) })[0]
 	b.start()
 	assert.Equal(t, "run", b.await(id, execution.TimedOut).Result.Limit)
 }
@@ -411,7 +437,7 @@ func TestResultWaitsForTheDatabase(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.store.finishFaults, b.store.finishInDoubt = 2, 1
-	id := b.schedule(1)[0]
+	id := b.offered(1)[0]
 	_, stop := b.start()
 	b.await(id, execution.Completed)
 	stop()
@@ -432,7 +458,7 @@ func TestLeaseThatIsTakenAwayStopsTheAttempt(t *testing.T) {
 		stopped <- context.Cause(ctx)
 		return executor.Stopped(context.Cause(ctx))
 	}
-	id := b.schedule(1)[0]
+	id := b.offered(1)[0]
 	b.start()
 	<-b.exec.started
 	_, err := b.pool.Exec(t.Context(), `UPDATE executions SET worker = 'another' WHERE id = $1::text::uuid`, id)
@@ -457,7 +483,7 @@ func TestHeartbeatsKeepTheLease(t *testing.T) {
 		close(extended)
 		return executor.Result{Outcome: executor.Completed}
 	}
-	id := b.schedule(1)[0]
+	id := b.offered(1)[0]
 	b.start()
 	<-extended
 	e := b.await(id, execution.Completed)
@@ -469,7 +495,7 @@ func TestShutdownHandsUnfinishedWorkBack(t *testing.T) {
 	b := setup(t)
 	b.cfg.ShutdownGrace = time.Millisecond
 	b.exec.run = untilStopped
-	id := b.schedule(1)[0]
+	id := b.offered(1)[0]
 	_, stop := b.start()
 	<-b.exec.started
 	stop()
@@ -491,7 +517,7 @@ func TestShutdownLetsShortWorkEnd(t *testing.T) {
 		<-release
 		return executor.Result{Outcome: executor.Completed}
 	}
-	id := b.schedule(1)[0]
+	id := b.offered(1)[0]
 	_, stop := b.start()
 	<-b.exec.started
 	go close(release)

@@ -60,6 +60,7 @@ func Points() []Point {
 		{"sweeper.sweeping", "Limits and leases that have passed are applied and not committed: the next sweep finds them due."},
 		{"sweeper.swept", "They are committed and nobody was woken: who waits for capacity polls."},
 
+		{"worker.offered", "What a record told of is on offer and the record is not acked: it comes again, and whoever reads it takes the execution or leaves it on offer."},
 		{"worker.claiming", "A claim is written and not committed: the execution stays claimable."},
 		{"worker.claimed", "The lease is committed and nothing runs: it runs out, and another attempt follows."},
 		{"worker.running", "The program runs: it is killed with its worker, its lease runs out, and another attempt follows."},

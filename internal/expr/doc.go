@@ -12,7 +12,8 @@
 // the elements of a list, and every element, call, comparison and concatenation
 // draws on a budget of steps, values by their size. So neither nested loops over long lists
 // nor strings that double themselves get far. Evaluation also ends with its
-// context, and a long one after TimeLimit.
+// context, and a long one after TimeLimit. Who evaluates often gives a tighter budget
+// (Within), under which time has no say at all.
 //
 // Functions whose cost their operands do not bound (replace, repeat, join, uniq,
 // flatten) and those that bring in time (now, date, timezone) are not there.

@@ -26,7 +26,8 @@
 //	origin.kind, origin.trigger                               text
 //	requirements.slots, .cpu_millis, .memory_bytes, .gpus     numbers
 //
-// A label that the request does not have is an empty text.
+// A label that the request does not have is an empty text. An evaluation may take
+// MaxSteps; a request for which it takes more is refused (KeyError).
 //
 // # Exactness
 //

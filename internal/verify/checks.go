@@ -4,7 +4,7 @@ import "slices"
 
 // Checks returns all assertions, in the order in which they are run.
 func Checks() []Check {
-	return slices.Concat(ofExecutions(), ofHistories(), ofOutbox(), ofConsumers(), ofDeadLetters())
+	return slices.Concat(ofExecutions(), ofAdmission(), ofHistories(), ofOutbox(), ofConsumers(), ofDeadLetters())
 }
 
 // ofExecutions are the assertions about the write model alone.
@@ -21,6 +21,14 @@ WHERE state = 'RUNNING' AND (worker IS NULL OR lease_expires_at IS NULL OR due_a
 	OR state <> 'RUNNING' AND lease_expires_at IS NOT NULL`,
 		},
 		{
+			Name:     "offers",
+			Sentence: "Only a scheduled execution is on offer to workers that have not seen its task.",
+			Kind:     Fault,
+			SQL: `
+SELECT id::text, format('is %s, and on offer since %s', state, offered_at)
+FROM executions WHERE offered_at IS NOT NULL AND state <> 'SCHEDULED'`,
+		},
+		{
 			Name:     "ends",
 			Sentence: "An execution has ended if and only if it has a time of its end and a result, and then nothing is due any more.",
 			Kind:     Fault,
@@ -29,16 +37,6 @@ SELECT id::text, format('%s, finished at %s, result %s, due at %s', state, finis
 FROM executions
 WHERE CASE WHEN state IN ` + terminal() + ` THEN finished_at IS NULL OR result IS NULL OR due_at IS NOT NULL
 	ELSE finished_at IS NOT NULL OR result IS NOT NULL END`,
-		},
-		{
-			Name:     "capacity",
-			Sentence: "What an execution takes of the capacity of its class is what was asked for, so that scheduled plus leased is what is in use.",
-			Kind:     Fault,
-			SQL: `
-SELECT id::text, format('%s slots of %s, asked for %s of %s', slots, resource_class,
-	greatest((request -> 'requirements' ->> 'slots')::integer, 1), request ->> 'resource_class')
-FROM executions
-WHERE slots <> greatest((request -> 'requirements' ->> 'slots')::integer, 1) OR resource_class <> request ->> 'resource_class'`,
 		},
 		{
 			Name:     "concurrency-keys",

@@ -133,13 +133,14 @@ FROM written w LEFT JOIN executions e ON e.id::text = w.id
 WHERE e.id IS NULL OR w.sequence IS NULL OR w.sequence > e.version`,
 		},
 		{
+			// What a stage passes on to the next task topic is the same task.
 			Name:     "tasks-issued",
 			Sentence: "Every admission has put exactly one task into the outbox.",
 			Kind:     Fault,
 			SQL: `
 SELECT aggregate_id, format('%s admissions, %s tasks', admissions, tasks) FROM (
 	SELECT aggregate_id, count(*) FILTER (WHERE event_type = 'millrace.execution.scheduled.v1') AS admissions,
-		count(*) FILTER (WHERE event_type = 'millrace.execution.task.v1') AS tasks
+		count(DISTINCT id) FILTER (WHERE event_type = 'millrace.execution.task.v1') AS tasks
 	FROM outbox_events WHERE aggregate_type = 'execution' AND republished_from IS NULL GROUP BY aggregate_id) AS a
 WHERE admissions <> tasks`,
 		},

@@ -176,6 +176,17 @@ func (w *world) advance(ctx context.Context, ids []string, slots int) ([]*execut
 	}); err != nil {
 		return nil, err
 	}
+	rows, err := w.pool.Query(ctx, `SELECT id::text, attempt FROM executions WHERE state = 'SCHEDULED'`)
+	if err != nil {
+		return nil, err
+	}
+	refs, err := pgx.CollectRows(rows, pgx.RowToStructByPos[store.Ref])
+	if err != nil {
+		return nil, err
+	}
+	if _, err := w.Offer(ctx, refs); err != nil {
+		return nil, err
+	}
 	return w.Claim(ctx, store.Claim{
 		Worker: "w", Classes: []string{"default"}, Executors: []string{"process"}, Lease: time.Hour, Slots: slots,
 	})

@@ -34,11 +34,26 @@ func TestEverythingHolds(t *testing.T) {
 	assert.Subset(t, states, []string{"REQUESTED", "QUEUED", "SCHEDULED", "RUNNING", "COMPLETED", "FAILED", "CANCELLED"}, "the world that is judged")
 }
 
+// A stage between coordinator and workers writes tasks too: the same ones.
+func TestATaskThatIsPassedOnIsTheSame(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	tag, err := w.pool.Exec(t.Context(), `
+		INSERT INTO outbox_events (id, shard, aggregate_type, aggregate_id, event_type, topic, partition_key, payload, headers)
+		SELECT id, shard, aggregate_type, aggregate_id, event_type, 'execution_tasks_next', partition_key, payload, headers
+		FROM outbox_events WHERE event_type = 'millrace.execution.task.v1'`)
+	require.NoError(t, err)
+	require.Positive(t, tag.RowsAffected())
+	report, err := verify.Run(t.Context(), w.pool, verify.Options{})
+	require.NoError(t, err)
+	assert.True(t, report.OK(), report.Broken())
+}
+
 func TestEmptyDatabaseHolds(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	_, err := w.pool.Exec(t.Context(), `TRUNCATE executions, execution_outputs, outbox_events, event_log, execution_views, consumer_offsets,
-		dead_letters, dead_letter_actions`)
+		dead_letters, dead_letter_actions, admission_ledger, admission_feed`)
 	require.NoError(t, err)
 	report, err := verify.Run(t.Context(), w.pool, verify.Options{Settled: true})
 	require.NoError(t, err)
@@ -65,13 +80,18 @@ func breaks() map[string]struct {
 	}
 	return map[string]damage{
 		"leases": {sql: []string{`UPDATE executions SET lease_expires_at = NULL WHERE id = ` + one("RUNNING")}},
+		"offers": {sql: []string{`UPDATE executions SET offered_at = now() WHERE id = ` + one("RUNNING")}},
 		"ends":   {sql: []string{`UPDATE executions SET finished_at = NULL WHERE id = ` + one("COMPLETED")}},
 		"capacity": {sql: []string{
-			`UPDATE executions SET slots = slots + 1 WHERE id = ` + one("RUNNING"),
+			`UPDATE executions SET slots = slots + 1 WHERE id = ` + one("COMPLETED"),
 		}},
+		"admission-books": {sql: []string{
+			`UPDATE admission_ledger SET queued = queued + 1, running = running - 1 WHERE running > 0`,
+		}},
+		"lanes-known": {sql: []string{`DELETE FROM admission_lanes`}},
 		"concurrency-keys": {
 			sql:  []string{`UPDATE executions SET state = 'SCHEDULED' WHERE state = 'QUEUED' AND concurrency_key IS NOT NULL`},
-			also: []string{"states-told", "views-agree"},
+			also: []string{"states-told", "views-agree", "admission-books"},
 		},
 		"due": {sql: []string{`UPDATE executions SET due_at = now() - interval '1 hour' WHERE id = ` + one("SCHEDULED")}},
 		"events-complete": {
@@ -191,6 +211,53 @@ func TestEachAssertionSeesItsDamage(t *testing.T) {
 		})
 	}
 	assert.Len(t, all, len(verify.Checks()))
+}
+
+// What an execution takes is counted in each resource, in ledger and feed.
+func TestTheBooksCountEveryResource(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	broken := func() []string {
+		report, err := verify.Run(t.Context(), w.pool, verify.Options{Only: []string{"capacity", "admission-books", "lanes-known"}})
+		require.NoError(t, err)
+		var names []string
+		for _, r := range report.Results {
+			if r.Status == verify.Broken {
+				names = append(names, r.Name)
+			}
+		}
+		return names
+	}
+	ids, err := w.submit(t.Context(), 3, func(r *topics.Request) {
+		r.Priority, r.User = 5, "ada"
+		r.Requirements = topics.Requirements{Slots: 2, CPUMillis: 500, MemoryBytes: 1 << 31}
+	})
+	require.NoError(t, err)
+	claimed, err := w.advance(t.Context(), ids, 2)
+	require.NoError(t, err)
+	require.Len(t, claimed, 1)
+	require.Empty(t, broken(), "one runs, two are scheduled, and the feed has what the ledger has not")
+
+	for _, column := range []string{"queued", "running", "slots", "cpu_millis", "memory_bytes", "gpus"} {
+		for _, table := range []string{"admission_ledger", "admission_feed"} {
+			_, err := w.pool.Exec(t.Context(), `INSERT INTO admission_feed (resource_class, lane, queued, running, slots, cpu_millis, memory_bytes, gpus)
+				SELECT 'default', lane, 0, 0, 0, 0, 0, 0 FROM executions WHERE id = $1::text::uuid`, ids[0])
+			require.NoError(t, err)
+			change := func(by int) {
+				tag, err := w.pool.Exec(t.Context(), `UPDATE `+table+` SET `+column+` = `+column+` + $2
+					WHERE ctid = (SELECT min(ctid) FROM `+table+` WHERE lane = (SELECT lane FROM executions WHERE id = $1::text::uuid))`, ids[0], by)
+				require.NoError(t, err)
+				require.EqualValues(t, 1, tag.RowsAffected())
+			}
+			change(1)
+			assert.Equal(t, []string{"admission-books"}, broken(), "%s of %s", column, table)
+			change(-1)
+		}
+	}
+	require.Empty(t, broken())
+	_, err = w.pool.Exec(t.Context(), `UPDATE executions SET memory_bytes = 1 WHERE id = $1::text::uuid`, ids[2])
+	require.NoError(t, err)
+	assert.Equal(t, []string{"capacity", "admission-books"}, broken())
 }
 
 // A history of which retention has taken the beginning is no fault.

@@ -211,6 +211,7 @@ func (b *bench) someRequest(rnd *rand.Rand, rules store.Rules, all *sync.Map) {
 func (b *bench) workOn(class string, settled <-chan struct{}) {
 	rnd := rand.New(rand.NewPCG(7, 7))
 	for {
+		assert.NoError(b.t, b.offerAll(b.t.Context()))
 		claimed, err := b.Claim(b.t.Context(), store.Claim{
 			Worker: "w-" + class, Classes: []string{class}, Executors: []string{"process"}, Lease: time.Minute, Slots: 6,
 		})

@@ -11,11 +11,14 @@ import (
 	"github.com/millrace/millrace/internal/crash"
 	"github.com/millrace/millrace/internal/holds"
 	"github.com/millrace/millrace/internal/limits"
+	"github.com/millrace/millrace/topics"
 )
 
 // Admission is one round of admitting.
 type Admission struct {
 	Class string
+	// Topic is where the tasks of the class go; empty means topics.ExecutionTasks.
+	Topic topics.Topic
 	// Admitter names who decides; it is recorded in the events.
 	Admitter string
 	// Cap bounds what may be in use at once, beyond what the workers announce; zero is
@@ -393,7 +396,7 @@ func (r *admissionRound) save(ctx context.Context) error {
 	}
 	q.Know(r.buckets.list())
 	q.End()
-	r.change.admitting = true
+	r.change.admitting, r.change.tasksTo = true, r.Topic
 	err = inBatch(ctx, r.tx, func(b statements) error {
 		if err := saveLedger(ctx, b, r.Class, r.ledger); err != nil {
 			return fmt.Errorf("save ledger: %w", err)

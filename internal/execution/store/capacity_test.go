@@ -87,6 +87,7 @@ func TestClaimFitsTheVector(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
 			ids := b.scheduledWith(test.waiting...)
+			require.NoError(t, b.offerAll(t.Context()))
 			claimed, err := b.Claim(t.Context(), claim(test.room))
 			require.NoError(t, err)
 			got := make([]string, len(claimed))

@@ -29,7 +29,8 @@ type Claim struct {
 	// room.
 	Refs []Ref
 	// Slots, without Refs, is how many slots the worker has free: the most urgent
-	// executions that fit are taken.
+	// executions on offer that fit are taken. What is not on offer has its task
+	// record still to come; see Offer.
 	Slots int
 	// CPUMillis, MemoryBytes and GPUs, without Refs, are what else is free; nil means
 	// that the worker does not count it.
@@ -110,7 +111,8 @@ func claimable(ctx context.Context, tx pgx.Tx, c Claim) ([]loaded, error) {
 		// What does not fit by itself is left out here, so that it hides nothing behind
 		// it; what does not fit together is left out below.
 		found, err := load(ctx, tx, `SELECT `+columns+` FROM executions
-			WHERE state = 'SCHEDULED' AND resource_class = $1 AND executor = ANY($2) AND slots <= $3
+			WHERE state = 'SCHEDULED' AND offered_at IS NOT NULL
+			  AND resource_class = $1 AND executor = ANY($2) AND slots <= $3
 			  AND cpu_millis <= coalesce($4::bigint, cpu_millis) AND memory_bytes <= coalesce($5::bigint, memory_bytes) AND gpus <= $6
 			ORDER BY rank, id LIMIT $3 FOR UPDATE SKIP LOCKED`,
 			class, c.Executors, c.Slots, c.CPUMillis, c.MemoryBytes, c.GPUs)

@@ -252,14 +252,18 @@ func TestWorkersAreListed(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	announce := func(id string, ttl time.Duration, classes ...string) {
-		require.NoError(t, b.Announce(t.Context(), store.Worker{ID: id, Classes: classes, Executors: []string{"process", "function"}, Slots: 4}, ttl))
+		require.NoError(t, b.Announce(t.Context(), store.Worker{ID: id, Classes: classes, Executors: []string{"process", "function"}, Slots: 4, MemoryBytes: 8 << 30, GPUs: 1}, ttl))
 	}
 	announce("a", -time.Second, "default")
 	announce("w", time.Minute, "default", "gpu")
-	ids := b.submit(request())
+	ids := b.submit(request(func(r *topics.Request) { r.Requirements = topics.Requirements{CPUMillis: 1500, MemoryBytes: 1 << 30, GPUs: 1} }))
 	b.queue(ids...)
 	b.admit(0)
-	b.claim(4)
+	claimed, err := b.Claim(t.Context(), store.Claim{
+		Worker: "w", Classes: []string{"default"}, Executors: []string{"process"}, Lease: time.Minute, Slots: 4, GPUs: 1,
+	})
+	require.NoError(t, err)
+	require.Len(t, claimed, 1)
 	found, err := b.Workers(t.Context(), "")
 	require.NoError(t, err)
 	require.Len(t, found, 2)
@@ -268,9 +272,13 @@ func TestWorkersAreListed(t *testing.T) {
 	assert.True(t, w.Alive)
 	assert.Equal(t, []string{"default", "gpu"}, w.Classes)
 	assert.Equal(t, []string{"function", "process"}, w.Executors)
-	assert.Equal(t, 4, w.Total.Slots)
-	assert.Equal(t, 1, w.Used.Slots)
+	assert.Equal(t, topics.Requirements{Slots: 4, MemoryBytes: 8 << 30, GPUs: 1}, w.Total)
+	assert.Equal(t, topics.Requirements{Slots: 1, CPUMillis: 1500, MemoryBytes: 1 << 30, GPUs: 1}, w.Used)
 	assert.Equal(t, 1, w.Running)
+	status, err := b.QueueStatus(t.Context(), store.QueueFilter{ResourceClass: "default"})
+	require.NoError(t, err)
+	assert.Equal(t, w.Total, status.Classes[0].Total, "the lost one has nothing any more")
+	assert.Equal(t, w.Used, status.Classes[0].Used)
 	assert.False(t, w.Since.After(w.AnnouncedAt))
 	assert.False(t, found[1].Alive)
 

@@ -118,6 +118,9 @@ func TestGatesUnderConcurrency(t *testing.T) {
 	}
 	for worker := range 2 {
 		loop(func() error {
+			if err := b.offerAll(ctx); err != nil {
+				return err
+			}
 			claimed, err := b.Claim(ctx, store.Claim{
 				Worker: fmt.Sprint(worker), Classes: []string{"default", "other"}, Executors: []string{"process"}, Lease: time.Hour, Slots: 3,
 			})

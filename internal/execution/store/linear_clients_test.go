@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/millrace/millrace/internal/admission"
 	"github.com/millrace/millrace/internal/execution"
 	"github.com/millrace/millrace/internal/execution/store"
 	"github.com/millrace/millrace/internal/executor"
@@ -31,7 +32,7 @@ type operation = porcupine.Operation
 func (r *rideLog) queueSome(client int, rng *rand.Rand) {
 	ids := r.some(rng, 4)
 	call := r.clock.Now()
-	err := postgres.InTx(r.ctx(), r.pool, func(ctx context.Context, tx pgx.Tx) error { return r.store.Queue(ctx, tx, ids, admitAll) })
+	err := postgres.InTx(r.ctx(), r.pool, func(ctx context.Context, tx pgx.Tx) error { return r.store.Queue(ctx, tx, ids, store.Rules{}) })
 	for _, id := range ids {
 		r.note(client, call, linear.Call{Kind: linear.Queue, Execution: id}, linear.Answer{Outcome: outcomeOf(err)})
 	}
@@ -73,9 +74,13 @@ func (r *rideLog) admitRound(client int, rng *rand.Rand) {
 	name := fmt.Sprint("round-", r.inFlow)
 	s := span{client: client, call: r.clock.Now(), returned: linear.Forever, token: held.Token(), outcome: linear.Unknown}
 	r.rounds[name] = s
+	if r.memories[held] == nil {
+		r.memories[held] = &store.Memory{}
+	}
+	memory := r.memories[held] // one client's, as the lease is
 	r.mu.Unlock()
 	_, err = r.store.Admit(r.ctx(), store.Admission{
-		Class: "default", Admitter: name, Limit: rideLimit, Max: 5,
+		Class: "default", Admitter: name, Cap: admission.Resources{admission.Slots: rideLimit}, Max: 5, Memory: memory,
 		Fence: func(ctx context.Context, tx pgx.Tx) error { return held.CheckAlone(ctx, tx) },
 	})
 	if known(err) {
@@ -86,7 +91,8 @@ func (r *rideLog) admitRound(client int, rng *rand.Rand) {
 	}
 	r.plant(admittedTwice, `UPDATE executions SET state = 'QUEUED', due_at = NULL WHERE id = (
 		SELECT id FROM executions WHERE state = 'SCHEDULED' ORDER BY id LIMIT 1 FOR UPDATE)`)
-	r.plant(freedTwice, `UPDATE executions SET slots = 0 WHERE state IN ('SCHEDULED', 'RUNNING')`)
+	r.plant(freedTwice, `INSERT INTO admission_feed (resource_class, lane, queued, running, slots, cpu_millis, memory_bytes, gpus)
+		SELECT resource_class, lane, 0, 0, -slots, 0, 0, 0 FROM executions WHERE state IN ('SCHEDULED', 'RUNNING')`)
 }
 
 // plant makes a defect, where it is the one of this run.
@@ -134,6 +140,9 @@ func (r *rideLog) claim(client int, name string, rng *rand.Rand) {
 		for _, id := range r.some(rng, 3) {
 			c.Refs = append(c.Refs, store.Ref{ID: id, Attempt: 1 + rng.IntN(3)})
 		}
+	}
+	if len(c.Refs) == 0 && r.sound.offerAll(r.ctx()) != nil {
+		return
 	}
 	call := r.clock.Now()
 	claimed, err := r.store.Claim(r.ctx(), c)

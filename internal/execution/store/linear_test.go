@@ -102,7 +102,9 @@ type rideLog struct {
 	frees  []freeing
 	uses   []use
 	holds  map[int][]*lease.Held // by client
-	inFlow int
+	// memories are what each client remembers under each of its leases.
+	memories map[*lease.Held]*store.Memory
+	inFlow   int
 }
 
 // span is the time of a call, and what it is known by.
@@ -134,7 +136,7 @@ func ride(t *testing.T, seed uint64, defect string) *rideLog {
 	breaks := &breaker{rng: rand.New(rand.NewPCG(seed, 1)), odds: 12}
 	r := &rideLog{
 		t: t, defect: defect, seed: seed, clock: linear.NewRecorder(), rounds: map[string]span{},
-		told: map[store.Ref]bool{}, doubts: map[string][]span{}, holds: map[int][]*lease.Held{},
+		told: map[store.Ref]bool{}, doubts: map[string][]span{}, holds: map[int][]*lease.Held{}, memories: map[*lease.Held]*store.Memory{},
 		sound: openBench(t, dsn), pool: breaks.open(t, dsn),
 	}
 	policy := execution.DefaultPolicy()

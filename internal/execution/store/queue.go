@@ -47,7 +47,7 @@ type ClassStatus struct {
 	ByPriority   [topics.MaxPriority]int
 	// Scheduled are admitted and not taken by a worker yet.
 	Scheduled, Running int64
-	// Total is what the workers have, 0 where none counts it. Used is what the scheduled
+	// Total is what the workers have, 0 where one does not count it. Used is what the scheduled
 	// and running executions hold.
 	Total, Used topics.Requirements
 	// Workers is how many are alive.
@@ -87,10 +87,12 @@ const classesSQL = `
 		FROM ` + ledgerAndFeed + ` AS l WHERE $1 = '' OR resource_class = $1
 		GROUP BY resource_class HAVING sum(queued) <> 0 OR sum(running) <> 0),
 	live AS (
-		SELECT resource_class, count(*) AS workers, sum(slots) AS slots
+		SELECT resource_class, count(*) AS workers, sum(slots) AS slots, sum(gpus) AS gpus,
+			CASE WHEN count(*) = count(cpu_millis) THEN sum(cpu_millis) END AS cpu_millis,
+			CASE WHEN count(*) = count(memory_bytes) THEN sum(memory_bytes) END AS memory_bytes
 		FROM workers WHERE expires_at > clock_timestamp() AND ($1 = '' OR resource_class = $1) GROUP BY resource_class)
 	SELECT resource_class, coalesce(b.queued, 0)::bigint, coalesce(b.held, 0)::bigint, waiting.counts, scheduled.n, greatest(coalesce(b.running, 0) - scheduled.n, 0)::bigint,
-		coalesce(w.slots, 0)::integer,
+		coalesce(w.slots, 0)::integer, coalesce(w.cpu_millis, 0)::bigint, coalesce(w.memory_bytes, 0)::bigint, coalesce(w.gpus, 0)::integer,
 		coalesce(b.slots, 0)::integer, coalesce(b.cpu_millis, 0)::bigint, coalesce(b.memory_bytes, 0)::bigint, coalesce(b.gpus, 0)::integer,
 		coalesce(w.workers, 0), waiting.oldest, clock_timestamp() - waiting.oldest
 	FROM booked b FULL JOIN live w USING (resource_class),
@@ -149,7 +151,8 @@ func scanClass(row pgx.CollectableRow) (ClassStatus, error) {
 	var counts []int
 	var oldest *time.Time
 	var waited *time.Duration
-	err := row.Scan(&c.Class, &c.Queued, &c.Held, &counts, &c.Scheduled, &c.Running, &c.Total.Slots,
+	err := row.Scan(&c.Class, &c.Queued, &c.Held, &counts, &c.Scheduled, &c.Running,
+		&c.Total.Slots, &c.Total.CPUMillis, &c.Total.MemoryBytes, &c.Total.GPUs,
 		&c.Used.Slots, &c.Used.CPUMillis, &c.Used.MemoryBytes, &c.Used.GPUs, &c.Workers, &oldest, &waited)
 	copy(c.ByPriority[:], counts)
 	if c.Oldest = moment(oldest); waited != nil {

@@ -140,7 +140,7 @@ func TestRequirement004_EveryStateChangeHasExactlyOneEvent(t *testing.T) {
 			}
 		}
 		report, err := verify.Run(t.Context(), judge, verify.Options{Only: []string{
-			"events-complete", "events-once", "events-founded", "tasks-issued", "transitions-legal", "ends-final", "states-told", "outbox-order",
+			"events-complete", "events-once", "events-founded", "tasks-issued", "offers", "transitions-legal", "ends-final", "states-told", "outbox-order",
 			"leases", "ends", "capacity", "concurrency-keys", "output-whole",
 		}})
 		require.NoError(rt, err)
@@ -194,10 +194,10 @@ func (m *machine) step() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	operations := map[string]func(context.Context) func() error{
-		"submit": m.submit, "queue": m.queue, "admit": m.admit, "claim": m.claim, "output": m.output,
+		"submit": m.submit, "queue": m.queue, "admit": m.admit, "offer": m.offer, "claim": m.claim, "output": m.output,
 		"finish": m.finish, "cancel": m.cancel, "expire": m.expire, "heartbeat": m.heartbeat,
 	}
-	names := []string{"submit", "queue", "queue", "admit", "admit", "claim", "claim", "output", "finish", "finish", "cancel", "expire", "heartbeat"}
+	names := []string{"submit", "queue", "queue", "admit", "admit", "offer", "offer", "claim", "claim", "output", "finish", "finish", "cancel", "expire", "heartbeat"}
 	do := operations[rapid.SampledFrom(names).Draw(m.t, "operation")](ctx)
 	err := do()
 	if rapid.Bool().Draw(m.t, "again") {
@@ -245,6 +245,14 @@ func (m *machine) admit(ctx context.Context) func() error {
 			return err
 		}
 		_, err := m.st.Admit(ctx, store.Admission{Class: "default", Admitter: "test", Max: 100, Fence: unfenced})
+		return err
+	}
+}
+
+func (m *machine) offer(ctx context.Context) func() error {
+	refs := m.refs(anyRef)
+	return func() error {
+		_, err := m.st.Offer(ctx, refs)
 		return err
 	}
 }

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,6 +27,8 @@ const (
 	WakeAdmission = "admission"
 	// WakeCancel: a running execution was asked to stop.
 	WakeCancel = "cancel"
+	// WakeOffered: scheduled work is on offer, for whichever worker has room.
+	WakeOffered = "offered"
 )
 
 // ErrNotFound: there is no execution with that id.
@@ -155,6 +158,8 @@ func lockByID(ctx context.Context, tx pgx.Tx, ids []string) (map[string]loaded, 
 type change struct {
 	executions []*execution.Execution
 	tasks      []topics.ExecutionTask
+	// tasksTo is where the tasks go; empty means topics.ExecutionTasks.
+	tasksTo topics.Topic
 	// admitting is set in the transaction of the admitter, which needs no feed to hear
 	// of what it does itself.
 	admitting bool
@@ -234,7 +239,7 @@ func (c *change) publish(ctx context.Context, tx statements) error {
 		}
 	}
 	for _, task := range c.tasks {
-		batch.add(ctx, task, topics.ExecutionTasks, 0, topics.WithTime(task.ScheduledAt))
+		batch.add(ctx, task, cmp.Or(c.tasksTo, topics.ExecutionTasks), 0, topics.WithTime(task.ScheduledAt))
 	}
 	if batch.err != nil {
 		return batch.err
@@ -306,7 +311,8 @@ func update(ctx context.Context, tx statements, executions []*execution.Executio
 			deliveries = c.deliveries, ready_at = c.ready_at, rank = c.rank, due_at = c.due_at,
 			queued_at = c.queued_at, scheduled_at = c.scheduled_at, started_at = c.started_at,
 			finished_at = c.finished_at, worker = c.worker, lease_expires_at = c.lease_expires_at,
-			cancel = c.cancel::jsonb, result = c.result::jsonb, lane = c.lane::uuid, waits = c.waits
+			cancel = c.cancel::jsonb, result = c.result::jsonb, lane = c.lane::uuid, waits = c.waits,
+			offered_at = CASE WHEN c.state = 'SCHEDULED' THEN e.offered_at END
 		FROM unnest($1::text[]::uuid[], $2::text[], $3::bigint[], $4::integer[], $5::integer[], $6::integer[],
 			$7::timestamptz[], $8::timestamptz[], $9::timestamptz[], $10::timestamptz[], $11::timestamptz[],
 			$12::timestamptz[], $13::timestamptz[], $14::timestamptz[], $15::text[], $16::text[], $17::text[],

@@ -120,8 +120,27 @@ func (b *bench) announce(slots int) {
 	}, time.Minute))
 }
 
+// offerAll has a worker read the task records of all that is scheduled, and find no
+// room.
+func (b *bench) offerAll(ctx context.Context) error {
+	rows, err := b.pool.Query(ctx, `SELECT id::text, attempt FROM executions WHERE state = 'SCHEDULED'`)
+	if err != nil {
+		return err
+	}
+	refs, err := pgx.CollectRows(rows, pgx.RowToStructByPos[store.Ref])
+	if err != nil {
+		return err
+	}
+	_, err = b.Offer(ctx, refs)
+	return err
+}
+
+// claim claims by records, or, without them, what is scheduled, once it is on offer.
 func (b *bench) claim(slots int, refs ...store.Ref) []*execution.Execution {
 	b.t.Helper()
+	if len(refs) == 0 {
+		require.NoError(b.t, b.offerAll(b.t.Context()))
+	}
 	claimed, err := b.Claim(b.t.Context(), store.Claim{
 		Worker: "w", Classes: []string{"default"}, Executors: []string{"process"}, Lease: time.Minute,
 		Slots: slots, Refs: refs,
@@ -387,6 +406,7 @@ func TestConcurrentAdmittersAndWorkersTakeEachOnce(t *testing.T) {
 			for range 20 {
 				_, err := b.Admit(t.Context(), store.Admission{Class: "default", Max: 5, Fence: unfenced})
 				assert.NoError(t, err)
+				assert.NoError(t, b.offerAll(t.Context()))
 				claimed, err := b.Claim(t.Context(), store.Claim{
 					Worker: fmt.Sprint("w", w), Classes: []string{"default"}, Executors: []string{"process"},
 					Lease: time.Minute, Slots: 3,

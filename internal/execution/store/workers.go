@@ -24,6 +24,8 @@ type Worker struct {
 	CPUMillis   int64
 	MemoryBytes int64
 	GPUs        int
+	// Topics are the topics that it reads tasks from, by their names at the broker.
+	Topics []string
 }
 
 // Announce renews a worker's entry for the given time and tells the coordinator
@@ -33,16 +35,16 @@ func (s *Store) Announce(ctx context.Context, w Worker, ttl time.Duration) error
 		return fmt.Errorf("announce worker: %w", err)
 	}
 	tag, err := s.pool.Exec(ctx, `
-		INSERT INTO workers (id, resource_class, slots, executors, announced_at, expires_at, cpu_millis, memory_bytes, gpus)
+		INSERT INTO workers (id, resource_class, slots, executors, announced_at, expires_at, cpu_millis, memory_bytes, gpus, topics)
 		SELECT $1, class, $3, $4, clock_timestamp(), clock_timestamp() + $5::interval,
-			nullif($6::bigint, 0), nullif($7::bigint, 0), $8
+			nullif($6::bigint, 0), nullif($7::bigint, 0), $8, coalesce($9::text[], '{}')
 		FROM unnest($2::text[]) AS class
 		ON CONFLICT (id, resource_class) DO UPDATE SET
-			slots = excluded.slots, executors = excluded.executors,
+			slots = excluded.slots, executors = excluded.executors, topics = excluded.topics,
 			cpu_millis = excluded.cpu_millis, memory_bytes = excluded.memory_bytes, gpus = excluded.gpus,
 			announced_at = excluded.announced_at, expires_at = excluded.expires_at,
 			since = CASE WHEN workers.expires_at > clock_timestamp() THEN workers.since ELSE excluded.since END`,
-		w.ID, w.Classes, w.Slots, w.Executors, ttl, w.CPUMillis, w.MemoryBytes, w.GPUs)
+		w.ID, w.Classes, w.Slots, w.Executors, ttl, w.CPUMillis, w.MemoryBytes, w.GPUs, w.Topics)
 	if err != nil {
 		return fmt.Errorf("announce worker: %w", err)
 	}

@@ -172,6 +172,8 @@ func (r *Reports) All() (progress []executor.Progress, checkpoints [][]byte) {
 type Attempt struct {
 	*Recorder
 	*Reports
+	// ID is the id of its execution.
+	ID     string
 	Lease  *Lease
 	Cancel func(cause error)
 

@@ -2,11 +2,13 @@ package executortest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -28,6 +30,10 @@ type Subject struct {
 	// being the reason.
 	Fail       json.RawMessage
 	FailReason string
+	// Crash ends as nobody meant it to (by a signal, by a panic), CrashReason being the
+	// reason. It is worth another attempt, and no other attempt notices.
+	Crash       json.RawMessage
+	CrashReason string
 	// Missing asks for something that does not exist; MissingReason is the reason.
 	Missing       json.RawMessage
 	MissingReason string
@@ -35,6 +41,17 @@ type Subject struct {
 	Invalid []json.RawMessage
 	// Flood writes n bytes to stdout, byte i being i modulo 256, and ends well.
 	Flood func(n int) json.RawMessage
+	// Value returns a JSON string of n letters; nil for an executor whose attempts
+	// return nothing but their output.
+	Value func(n int) json.RawMessage
+	// Environment writes all the variables that it sees to stdout; nil for an executor
+	// whose attempts are part of the worker.
+	Environment json.RawMessage
+	// Grow starts whatever can outlive it, in every way in which one can get away,
+	// writes one line that ends in "grown\n" and beats; nil for an executor that cannot
+	// end what gets away from it. Living returns which of what that line names is alive.
+	Grow   json.RawMessage
+	Living func(t *testing.T, line string) (alive func() []string)
 	// Beat writes "beat\n" to stdout every few milliseconds until it is asked to
 	// stop, and then stops.
 	Beat json.RawMessage
@@ -56,16 +73,21 @@ func Start(t testing.TB, e executor.Executor, spec json.RawMessage, lease time.D
 	return StartTask(t, e, executor.Task{Spec: spec, MaxOutputBytes: maxOutput}, lease)
 }
 
-// StartTask is Start for a task of which the test has filled in what it needs. The
-// reports go to the attempt's Reports unless the task has a Reporter.
+// NewID returns the id of an execution that no other test has.
+func NewID() string { return fmt.Sprintf("execution-%d-%d", os.Getpid(), attempts.Add(1)) }
+
+// StartTask is Start for a task of which the test has filled in what it needs: a task
+// without an id gets one of its own, and one without a number is the first attempt.
+// The reports go to the attempt's Reports unless the task has a Reporter.
 func StartTask(t testing.TB, e executor.Executor, task executor.Task, lease time.Duration) *Attempt {
 	t.Helper()
 	ctx, cancel := context.WithCancelCause(context.Background())
-	a := &Attempt{
-		Recorder: new(Recorder), Reports: new(Reports), Lease: NewLease(lease), Cancel: cancel, done: make(chan struct{}),
-	}
-	task.ExecutionID = fmt.Sprintf("execution-%d", attempts.Add(1))
+	task.ExecutionID = cmp.Or(task.ExecutionID, NewID())
 	task.Attempt = max(task.Attempt, 1)
+	a := &Attempt{
+		Recorder: new(Recorder), Reports: new(Reports), ID: task.ExecutionID,
+		Lease: NewLease(lease), Cancel: cancel, done: make(chan struct{}),
+	}
 	if task.Reporter == nil {
 		task.Reporter = a.Reports
 	}
@@ -100,6 +122,10 @@ func Run(t *testing.T, s Subject) {
 		{"completes", completes},
 		{"passes reports and checkpoints on", reports},
 		{"fails by itself", fails},
+		{"survives a crash", crashes},
+		{"returns a large value", returnsValue},
+		{"hands on nothing of its environment", keepsSecrets},
+		{"ends what an attempt has started", endsOffspring},
 		{"does not retry what cannot succeed", cannotSucceed},
 		{"keeps output in order and binary", keepsOutput},
 		{"caps output", capsOutput},
@@ -148,6 +174,71 @@ func fails(t *testing.T, s Subject) {
 	assert.Equal(t, s.FailReason, result.Reason)
 	assert.NotEmpty(t, result.Message)
 	assert.True(t, result.Retryable)
+}
+
+// One attempt's crash is its own: its neighbour goes on.
+func crashes(t *testing.T, s Subject) {
+	t.Parallel()
+	e := s.New(t)
+	neighbour := Start(t, e, s.Beat, longLease, ample)
+	neighbour.WaitStdout(t, "beat")
+	result := Start(t, e, s.Crash, longLease, ample).Wait(t)
+	assert.Equal(t, executor.Failed, result.Outcome)
+	assert.Equal(t, s.CrashReason, result.Reason)
+	assert.NotEmpty(t, result.Message)
+	assert.True(t, result.Retryable)
+	before := len(neighbour.Stdout())
+	require.Eventually(t, func() bool { return len(neighbour.Stdout()) > before }, Patience, 5*time.Millisecond)
+}
+
+func returnsValue(t *testing.T, s Subject) {
+	t.Parallel()
+	if s.Value == nil {
+		t.Skip("attempts return nothing but their output")
+	}
+	const n = 4 << 20
+	result := Start(t, s.New(t), s.Value(n), longLease, 0).Wait(t)
+	require.Equal(t, executor.Completed, result.Outcome, result.Message)
+	var text string
+	require.NoError(t, json.Unmarshal(result.Value, &text))
+	assert.Len(t, text, n)
+}
+
+// keepsSecrets is not parallel: it changes the environment of the test, which
+// stands for the worker's.
+func keepsSecrets(t *testing.T, s Subject) {
+	if s.Environment == nil {
+		t.Skip("attempts are part of the worker")
+	}
+	t.Setenv("MILLRACE_POSTGRES_DSN", "postgres://canary-7f3a@db/millrace")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "canary-7f3a")
+	a := Start(t, s.New(t), s.Environment, longLease, ample)
+	require.Equal(t, executor.Completed, a.Wait(t).Outcome)
+	assert.Contains(t, a.Stdout(), "=", "the environment was shown")
+	for _, secret := range []string{"canary-7f3a", "MILLRACE_POSTGRES_DSN", "AWS_SECRET_ACCESS_KEY"} {
+		assert.NotContains(t, a.Stdout(), secret)
+	}
+}
+
+// When Run returns, what the attempt has started is dead already.
+func endsOffspring(t *testing.T, s Subject) {
+	t.Parallel()
+	if s.Grow == nil {
+		t.Skip("what gets away from an attempt cannot be ended")
+	}
+	for name, end := range map[string]func(a *Attempt){
+		"cancelled":  func(a *Attempt) { a.Cancel(executor.ErrCancelled) },
+		"lease ends": func(a *Attempt) { a.Lease.Extend(0) },
+	} {
+		a := Start(t, s.New(t), s.Grow, longLease, ample)
+		a.WaitStdout(t, "grown\n")
+		line, _, _ := strings.Cut(a.Stdout(), "\n")
+		alive := s.Living(t, line)
+		require.NotEmpty(t, alive(), name)
+		end(a)
+		a.Wait(t)
+		assert.Empty(t, alive(), name)
+	}
 }
 
 func cannotSucceed(t *testing.T, s Subject) {

@@ -69,6 +69,14 @@ func flood(_ context.Context, call function.Call) (any, error) {
 	return nil, err
 }
 
+func letters(_ context.Context, call function.Call) (any, error) {
+	var n int
+	if err := json.Unmarshal(call.Args, &n); err != nil {
+		return nil, executor.Permanent(err)
+	}
+	return strings.Repeat("x", n), nil
+}
+
 func succeed(_ context.Context, call function.Call) (any, error) {
 	_, _ = io.WriteString(call.Stdout, "one\n")
 	_, _ = io.WriteString(call.Stderr, "three\n")
@@ -88,6 +96,8 @@ func TestConformance(t *testing.T) {
 	functions["stubborn"] = stubborn(release)
 	functions["flood"] = flood
 	functions["succeed"] = succeed
+	functions["letters"] = letters
+	functions["crash"] = func(context.Context, function.Call) (any, error) { panic("crash") }
 	functions["report"] = report
 	executortest.Run(t, executortest.Subject{
 		New: func(*testing.T) executor.Executor {
@@ -96,6 +106,9 @@ func TestConformance(t *testing.T) {
 		Succeed:       json.RawMessage(`{"name":"succeed"}`),
 		Fail:          json.RawMessage(`{"name":"fail","args":{"retryable":true}}`),
 		FailReason:    "function_error",
+		Crash:         json.RawMessage(`{"name":"crash"}`),
+		CrashReason:   "function_panic",
+		Value:         func(n int) json.RawMessage { return fmt.Appendf(nil, `{"name":"letters","args":%d}`, n) },
 		Missing:       json.RawMessage(`{"name":"no such function"}`),
 		MissingReason: "unknown_function",
 		Invalid:       []json.RawMessage{[]byte(`{}`), []byte(`{"name":1}`), []byte(`{"name":"echo","arg":1}`)},

@@ -31,6 +31,8 @@ type Config struct {
 	// Grace is how long a program that is to be stopped may take between SIGTERM
 	// and SIGKILL; never past the end of the lease. Defaults to GraceDefault.
 	Grace time.Duration
+	// Sandbox puts walls around programs. Defaults to off.
+	Sandbox Sandbox
 	// Logger gets what goes wrong beside an attempt, such as a directory that
 	// cannot be removed. Defaults to none.
 	Logger *slog.Logger
@@ -56,19 +58,29 @@ func (c Config) withDefaults() Config {
 type Executor struct {
 	cfg  Config
 	dirs *workdirs
+	// sandbox is the path of bubblewrap, empty when it is not used.
+	sandbox string
 }
 
 var _ executor.Executor = (*Executor)(nil)
 
 // New prepares the directory of the executor and removes what workers that are
-// gone have left under the same root. Close it after the last Run has returned.
+// gone have left under the same root. Where a sandbox is asked for, it is tried
+// first. Close it after the last Run has returned.
 func New(cfg Config) (*Executor, error) {
 	cfg = cfg.withDefaults()
+	if err := cfg.Sandbox.validate(); err != nil {
+		return nil, fmt.Errorf("prepare process executor: %w", err)
+	}
+	sandbox, err := findSandbox(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("prepare process executor: %w", err)
+	}
 	dirs, err := openWorkdirs(cfg.WorkRoot)
 	if err != nil {
 		return nil, fmt.Errorf("prepare process executor: %w", err)
 	}
-	return &Executor{cfg: cfg, dirs: dirs}, nil
+	return &Executor{cfg: cfg, dirs: dirs, sandbox: sandbox}, nil
 }
 
 // Name returns "process".

@@ -36,10 +36,24 @@
 //
 // # What does not
 //
-// This is no sandbox. The program has the files, the network and the signals of
-// the worker's user; run as root, it is root. It can kill its own shim, or the
-// worker. Run the worker as a user of its own, and untrusted programs in the
-// kubernetes executor. Isolation tells what holds on a machine.
+// Without a Sandbox the program has the files, the network and the signals of the
+// worker's user; run as root, it is root. It can kill its own shim, or the worker.
+// Run the worker as a user of its own, and untrusted programs in the kubernetes
+// executor. Isolation tells what holds on a machine.
+//
+// # Sandbox
+//
+// With one, the program is a grandchild of bubblewrap: it sees files read-only, an
+// empty /tmp, no processes but its own, nothing of the directories that are hidden,
+// and can write to its working directory only; it has no capabilities, and no network
+// if that is taken away. Everything above holds inside as well. Two things differ: an
+// end by a signal is reported as exit code 128 and the signal's number, and a file
+// that the kernel refuses to execute ends the attempt as exit code 1. The walls are
+// the kernel's namespaces, so a fault of the kernel is a hole in them; it is not a
+// machine of its own.
+//
+// Bubblewrap may be missing or forbidden. SandboxAuto then runs programs without,
+// which Isolation and the log say; SandboxRequired runs none.
 //
 // An init system should signal the worker alone when it stops it (systemd:
 // KillMode=mixed), since a program that is sent SIGTERM directly ends as failed.

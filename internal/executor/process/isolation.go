@@ -12,3 +12,6 @@ type Feature struct {
 	// Detail says in words what it means here, or why it is missing.
 	Detail string `json:"detail"`
 }
+
+// featureSandbox is the name of the feature that Sandbox configures.
+const featureSandbox = "bubblewrap"

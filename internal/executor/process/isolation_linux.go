@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -14,10 +13,11 @@ import (
 // probeTime bounds Isolation where the caller's context does not.
 const probeTime = 10 * time.Second
 
-// Isolation reports what holds for programs on this machine. It does not guess:
-// it starts a shim, which sets up what it would for a program and looks at the
-// result.
-func Isolation(ctx context.Context) ([]Feature, error) {
+// Isolation reports what holds for programs on this machine, run with such a
+// sandbox. It does not guess: it starts a shim, which sets up what it would for a
+// program and looks at the result.
+func Isolation(ctx context.Context, s Sandbox) ([]Feature, error) {
+	sandbox, try := sandboxFeature(s)
 	p, err := openPipes(false)
 	if err != nil {
 		return nil, fmt.Errorf("probe isolation: %w", err)
@@ -34,7 +34,7 @@ func Isolation(ctx context.Context) ([]Feature, error) {
 	_ = p.orders.SetWriteDeadline(until)
 	_ = p.reports.SetReadDeadline(until)
 	var r report
-	err = json.NewEncoder(p.orders).Encode(order{Probe: true})
+	err = json.NewEncoder(p.orders).Encode(order{Probe: true, Try: try})
 	if err == nil {
 		err = json.NewDecoder(p.reports).Decode(&r)
 	}
@@ -46,7 +46,10 @@ func Isolation(ctx context.Context) ([]Feature, error) {
 	case r.Kind != reportProbe:
 		return nil, fmt.Errorf("probe isolation: %s", r.Message)
 	}
-	return append(r.Features, surroundings()...), nil
+	if try == nil { // else the shim has told
+		r.Features = append(r.Features, sandbox)
+	}
+	return append(r.Features, surroundings()), nil
 }
 
 // probe looks, inside a shim that has prepared itself, at what a program would
@@ -81,16 +84,12 @@ func probe() []Feature {
 	}
 }
 
-// surroundings are the features that do not depend on a shim.
-func surroundings() []Feature {
+// surroundings is the feature that does not depend on a shim.
+func surroundings() Feature {
 	user := Feature{Name: "unprivileged_user", Active: os.Geteuid() != 0,
 		Detail: fmt.Sprintf("programs run as the worker's user, uid %d", os.Geteuid())}
 	if !user.Active {
 		user.Detail = "the worker runs as root, and so do its programs: run it as a user of its own"
 	}
-	sandbox := Feature{Name: "bubblewrap", Detail: "not found; programs see the files and the network of the worker's user in any case"}
-	if path, err := exec.LookPath("bwrap"); err == nil {
-		sandbox.Detail = "found at " + path + ", but not used: programs see the files and the network of the worker's user"
-	}
-	return []Feature{user, sandbox}
+	return user
 }

@@ -136,6 +136,20 @@ func newExecutor(t *testing.T) (*process.Executor, string) {
 	return e, root
 }
 
+// living asks for the processes that the program "tree" names.
+func living(t *testing.T, line string) func() []string {
+	t.Helper()
+	tree := treeOf(t, line)
+	return func() (alive []string) {
+		for _, p := range tree {
+			if p.alive() {
+				alive = append(alive, strconv.Itoa(p.pid))
+			}
+		}
+		return alive
+	}
+}
+
 func TestConformance(t *testing.T) {
 	executortest.Run(t, executortest.Subject{
 		New: func(t *testing.T) executor.Executor {
@@ -145,10 +159,15 @@ func TestConformance(t *testing.T) {
 		Succeed:       shell("echo one; echo three >&2; echo two"),
 		Fail:          shell("exit 3"),
 		FailReason:    "exit_code",
+		Crash:         shell("kill -SEGV $$"),
+		CrashReason:   "signal",
 		Missing:       command("no-such-program-anywhere"),
 		MissingReason: "start_failed",
 		Invalid:       []json.RawMessage{[]byte(`{"command":[]}`), []byte(`{"command":"true"}`), []byte(`{"command":["true"],"dir":"/"}`)},
 		Flood:         func(n int) json.RawMessage { return program("flood", strconv.Itoa(n)) },
+		Environment:   command("env"),
+		Grow:          program("tree"),
+		Living:        living,
 		Beat:          program("beat"),
 		Stubborn:      program("stubborn"),
 		Report: shell(`cat "$MILLRACE_CHECKPOINT"

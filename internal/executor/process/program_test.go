@@ -244,7 +244,7 @@ func TestWorkersShareARoot(t *testing.T) {
 
 func TestIsolation(t *testing.T) {
 	t.Parallel()
-	features, err := process.Isolation(t.Context())
+	features, err := process.Isolation(t.Context(), process.Sandbox{})
 	require.NoError(t, err)
 	var names []string
 	for _, f := range features {
@@ -255,5 +255,5 @@ func TestIsolation(t *testing.T) {
 		}
 	}
 	assert.Equal(t, []string{"process_group", "subreaper", "parent_death_signal", "no_new_privileges", "resource_limits",
-		"no_core_dumps", "clean_descriptors", "pidfd", "unprivileged_user", "bubblewrap"}, names)
+		"no_core_dumps", "clean_descriptors", "pidfd", "bubblewrap", "unprivileged_user"}, names)
 }

@@ -21,6 +21,8 @@ type order struct {
 	Kill bool `json:"kill,omitempty"`
 	// Probe asks what holds; nothing is started.
 	Probe bool `json:"probe,omitempty"`
+	// Try, with Probe, is the command line of a sandbox to be tried.
+	Try []string `json:"try,omitempty"`
 }
 
 type startOrder struct {
@@ -30,6 +32,8 @@ type startOrder struct {
 	Dir      string      `json:"dir"`
 	Deadline int64       `json:"deadline"`
 	Limits   spec.Limits `json:"limits"`
+	// Sandboxed says that Path is a sandbox, in which the program runs.
+	Sandboxed bool `json:"sandboxed,omitempty"`
 }
 
 // The kinds of a report. Each shim that is not killed sends exactly one that is

@@ -47,6 +47,9 @@ func (a *attempt) concludeEnded(r report) executor.Result {
 		result = executor.Result{Outcome: executor.Completed}
 	case r.ExitCode != nil:
 		result = failed("exit_code", fmt.Sprintf("the program exited with code %d", *r.ExitCode), true)
+		if name := unix.SignalName(unix.Signal(*r.ExitCode - signalBase)); a.start.Sandboxed && name != "" {
+			result.Message += ", which in the sandbox also stands for an end by " + signalText(*r.ExitCode-signalBase)
+		}
 	default:
 		result = failed("signal", "the program was ended by "+signalText(r.Signal), true)
 	}
@@ -60,6 +63,10 @@ func (a *attempt) concludeEnded(r report) executor.Result {
 	result.Signal = unix.SignalName(unix.Signal(r.Signal))
 	return result
 }
+
+// signalBase is what bubblewrap adds to the number of the signal that ended the
+// program, as shells do.
+const signalBase = 128
 
 // signalText names a signal, with what it means where a limit sends it.
 func signalText(number int) string {

@@ -38,6 +38,9 @@ func (e *Executor) Run(ctx context.Context, task executor.Task, lease executor.L
 		return executor.Result{}, err
 	}
 	defer e.closeReports(ctx, task, told)
+	if e.sandbox != "" {
+		start = e.cfg.Sandbox.wrap(e.sandbox, start)
+	}
 	start.Deadline = bootAt(lease.Deadline())
 
 	output := capture.New(sink, task.MaxOutputBytes)

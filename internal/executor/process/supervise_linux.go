@@ -60,7 +60,11 @@ func runShim() int {
 	}
 	switch {
 	case first.Probe:
-		_ = s.report(report{Kind: reportProbe, Features: probe()})
+		features := probe()
+		if len(first.Try) > 0 {
+			features = append(features, probeSandbox(first.Try))
+		}
+		_ = s.report(report{Kind: reportProbe, Features: features})
 	case first.Start != nil:
 		s.start = *first.Start
 		s.run()
@@ -118,7 +122,7 @@ func (s *supervisor) run() {
 		return
 	}
 	s.pid = pid
-	s.tree = tree{root: os.Getpid(), main: pid}
+	s.tree = tree{root: os.Getpid(), main: pid, sandboxed: s.start.Sandboxed}
 	releaseStdio()
 	_ = s.report(report{Kind: reportStarted, PID: pid})
 

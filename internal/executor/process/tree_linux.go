@@ -17,6 +17,9 @@ import (
 // kernel hands every orphan among them, so nothing leaves the tree but by dying.
 type tree struct {
 	root, main int
+	// sandboxed says that main is bubblewrap, outside of the sandbox: it would end at
+	// once when it is asked to, and take the program with it.
+	sandboxed bool
 	// killing says that kill has begun, which then reaps by itself.
 	killing atomic.Bool
 }
@@ -61,6 +64,15 @@ func waitAny() (int, error) {
 // terminate sends SIGTERM to the whole tree, and SIGCONT, since a process that
 // is stopped would sleep through it.
 func (t *tree) terminate() {
+	if t.sandboxed {
+		for _, p := range descendants(t.root) {
+			if p.pid != t.main {
+				p.signal(unix.SIGTERM)
+				p.signal(unix.SIGCONT)
+			}
+		}
+		return
+	}
 	_ = unix.Kill(-t.main, unix.SIGTERM)
 	_ = unix.Kill(-t.main, unix.SIGCONT)
 	for _, p := range descendants(t.root) {
@@ -87,7 +99,10 @@ func (t *tree) kill() (unix.WaitStatus, int) {
 	for !t.reap(&status) {
 		for _, p := range descendants(t.root) {
 			if p.pid != t.main && p.alive() && p.signal(unix.SIGKILL) {
-				strays[p.pid] = true
+				// The sandbox's own first process is nothing that the program has left.
+				if !t.sandboxed || p.name != sandboxProgram {
+					strays[p.pid] = true
+				}
 				pause = 100 * time.Microsecond
 			}
 		}
@@ -119,6 +134,7 @@ func (t *tree) reap(status *unix.WaitStatus) bool {
 type relative struct {
 	pid, parent, group int
 	state              byte
+	name               string
 }
 
 func (p relative) alive() bool { return p.state != 'Z' && p.state != 'X' }
@@ -215,8 +231,8 @@ func stat(pid int) (relative, bool) {
 		return relative{}, false
 	}
 	// pid (name) state ppid pgrp ...; the name may hold blanks and brackets.
-	end := bytes.LastIndexByte(text, ')')
-	if end < 0 {
+	begin, end := bytes.IndexByte(text, '('), bytes.LastIndexByte(text, ')')
+	if begin < 0 || end < begin {
 		return relative{}, false
 	}
 	fields := bytes.Fields(text[end+1:])
@@ -225,5 +241,5 @@ func stat(pid int) (relative, bool) {
 	}
 	parent, err1 := strconv.Atoi(string(fields[1]))
 	group, err2 := strconv.Atoi(string(fields[2]))
-	return relative{pid: pid, parent: parent, group: group, state: fields[0][0]}, err1 == nil && err2 == nil
+	return relative{pid: pid, parent: parent, group: group, state: fields[0][0], name: string(text[begin+1 : end])}, err1 == nil && err2 == nil
 }

@@ -20,6 +20,8 @@ func openWorkdirs(string) (*workdirs, error) { return nil, errUnsupported }
 
 func (w *workdirs) close() error { return nil }
 
+func findSandbox(Config) (string, error) { return "", errUnsupported }
+
 func runShim() int { return 2 }
 
 func runLaunch([]string) int { return 2 }
@@ -32,4 +34,4 @@ func (e *Executor) Run(context.Context, executor.Task, executor.Lease, executor.
 }
 
 // Isolation fails on this system.
-func Isolation(context.Context) ([]Feature, error) { return nil, errUnsupported }
+func Isolation(context.Context, Sandbox) ([]Feature, error) { return nil, errUnsupported }

@@ -17,11 +17,12 @@ type TopicLister interface {
 type BrokerTopics struct {
 	broker TopicLister
 	naming topics.Naming
+	specs  []topics.Spec
 }
 
-// NewBrokerTopics returns the topics of the pipeline as the broker knows them.
-func NewBrokerTopics(broker TopicLister, naming topics.Naming) BrokerTopics {
-	return BrokerTopics{broker, naming}
+// NewBrokerTopics returns topics of the pipeline as the broker knows them.
+func NewBrokerTopics(broker TopicLister, naming topics.Naming, specs []topics.Spec) BrokerTopics {
+	return BrokerTopics{broker, naming, specs}
 }
 
 // List implements Topics. A topic that does not exist yet has no partitions.
@@ -36,9 +37,8 @@ func (t BrokerTopics) List(ctx context.Context) ([]Topic, error) {
 	for _, f := range found {
 		partitions[f.Name] = int32(f.Partitions)
 	}
-	table := topics.Table()
-	out := make([]Topic, len(table))
-	for i, spec := range table {
+	out := make([]Topic, len(t.specs))
+	for i, spec := range t.specs {
 		name := t.naming.Physical(spec.Topic)
 		out[i] = Topic{
 			Topic: string(spec.Topic), Name: name, Partitions: partitions[name],

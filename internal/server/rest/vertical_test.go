@@ -80,7 +80,7 @@ func newVertical(t testing.TB, timeout time.Duration) *vertical {
 	executions := store.New(pool, signals, execution.DefaultPolicy())
 	api, err := New(Deps{
 		Executions: executions, Lists: projections.NewReader(pool),
-		History: eventlog.NewReader(pool), Topics: NewBrokerTopics(admin, nil), Streams: streams,
+		History: eventlog.NewReader(pool), Topics: NewBrokerTopics(admin, nil, topics.Table()), Streams: streams,
 		Health: health.New(), Logger: log,
 	}, Config{})
 	require.NoError(t, err)
