@@ -256,9 +256,12 @@ func TestWorkersAreListed(t *testing.T) {
 	}
 	announce("a", -time.Second, "default")
 	announce("w", time.Minute, "default", "gpu")
-	ids := b.submit(request(func(r *topics.Request) { r.Requirements = topics.Requirements{CPUMillis: 1500, MemoryBytes: 1 << 30, GPUs: 1} }))
+	ids := b.submit(request(func(r *topics.Request) {
+		r.Requirements = topics.Requirements{CPUMillis: 1500, MemoryBytes: 1 << 30, GPUs: 1}
+	}))
 	b.queue(ids...)
 	b.admit(0)
+	require.NoError(t, b.offerAll(t.Context()))
 	claimed, err := b.Claim(t.Context(), store.Claim{
 		Worker: "w", Classes: []string{"default"}, Executors: []string{"process"}, Lease: time.Minute, Slots: 4, GPUs: 1,
 	})

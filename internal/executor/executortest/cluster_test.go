@@ -266,16 +266,16 @@ func (r program) run(p *pod) executor.Result {
 	case "environment":
 		fmt.Fprint(out, "POD=of its own\n")
 	case "beat":
-		return r.beat(p, p.term)
+		return r.beat(p.term, p)
 	case "stubborn":
-		return r.beat(p, p.kill)
+		return r.beat(p.kill, p)
 	default:
 		return executor.Result{Outcome: executor.Failed, Reason: "no_such_image", Message: "there is no image " + r.Do}
 	}
 	return executor.Result{Outcome: executor.Completed}
 }
 
-func (r program) beat(p *pod, until context.Context) executor.Result {
+func (r program) beat(until context.Context, p *pod) executor.Result {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for {

@@ -59,15 +59,16 @@ func RunRemote(t *testing.T, r Remote) {
 	}
 }
 
-func task(spec []byte, attempt int) executor.Task {
-	return executor.Task{ExecutionID: NewID(), Attempt: attempt, Spec: spec, MaxOutputBytes: ample}
+// task is the first attempt of an execution.
+func task(spec []byte) executor.Task {
+	return executor.Task{ExecutionID: NewID(), Attempt: 1, Spec: spec, MaxOutputBytes: ample}
 }
 
 // The lease is watched where the attempt runs, for its worker may be dead.
 func remoteLeaseEnds(t *testing.T, r Remote) {
 	side := r.Side(t)
 	e, kill := side.Worker()
-	a := StartTask(t, e, task(r.Stubborn, 1), longLease)
+	a := StartTask(t, e, task(r.Stubborn), longLease)
 	a.WaitStdout(t, "beat")
 	require.Equal(t, []int{1}, side.Running(a.ID))
 	a.Lease.Extend(2 * time.Second)
@@ -85,7 +86,7 @@ func remoteLeaseEnds(t *testing.T, r Remote) {
 func remoteLeaseExtended(t *testing.T, r Remote) {
 	side := r.Side(t)
 	e, _ := side.Worker()
-	a := StartTask(t, e, task(r.Beat, 1), 2*time.Second)
+	a := StartTask(t, e, task(r.Beat), 2*time.Second)
 	first := a.Lease.Deadline()
 	a.Lease.Extend(longLease)
 	require.Eventually(t, func() bool { return time.Now().After(first) }, Patience, 10*time.Millisecond)
@@ -100,7 +101,7 @@ func remoteLeaseExtended(t *testing.T, r Remote) {
 func remoteFence(t *testing.T, r Remote) {
 	side := r.Side(t)
 	first, kill := side.Worker()
-	one := task(r.Stubborn, 1)
+	one := task(r.Stubborn)
 	a := StartTask(t, first, one, longLease)
 	a.WaitStdout(t, "beat")
 	kill()
@@ -125,7 +126,7 @@ func remoteDoubt(t *testing.T, r Remote) {
 		side := r.Side(t)
 		e, _ := side.Worker()
 		side.Disturb(n)
-		a := StartTask(t, e, task(r.Succeed, 1), longLease)
+		a := StartTask(t, e, task(r.Succeed), longLease)
 		result := a.Wait(t)
 		assert.Equal(t, executor.Completed, result.Outcome, result.Message)
 		assert.Equal(t, 1, side.Started(a.ID), "%d answers were lost", n)
@@ -137,9 +138,9 @@ func remoteOutput(t *testing.T, r Remote) {
 	const n = 300_001
 	side := r.Side(t)
 	e, _ := side.Worker()
-	beat := StartTask(t, e, task(r.Beat, 1), longLease)
+	beat := StartTask(t, e, task(r.Beat), longLease)
 	beat.WaitStdout(t, "beat")
-	a := StartTask(t, e, task(r.Flood(n), 1), longLease)
+	a := StartTask(t, e, task(r.Flood(n)), longLease)
 	for range 50 {
 		side.Disturb(2)
 	}
@@ -152,9 +153,9 @@ func remoteOutput(t *testing.T, r Remote) {
 func remoteCleans(t *testing.T, r Remote) {
 	side := r.Side(t)
 	e, _ := side.Worker()
-	done := StartTask(t, e, task(r.Succeed, 1), longLease)
+	done := StartTask(t, e, task(r.Succeed), longLease)
 	done.Wait(t)
-	stopped := StartTask(t, e, task(r.Beat, 1), longLease)
+	stopped := StartTask(t, e, task(r.Beat), longLease)
 	stopped.WaitStdout(t, "beat")
 	stopped.Cancel(executor.ErrShutdown)
 	stopped.Wait(t)
