@@ -114,7 +114,9 @@ func (c *cli) placeText(why client.Explanation) string {
 	switch {
 	case why.Position > most:
 		parts = append(parts, fmt.Sprintf("behind %d or more", most))
-	case why.Position > 0:
+	case why.Position == 1:
+		parts = append(parts, "first")
+	case why.Position > 1:
 		parts = append(parts, fmt.Sprintf("about %d", why.Position))
 	}
 	if why.StartsAt != nil {

@@ -33,6 +33,7 @@ func TestGetTellsOfThePlaceInTheQueue(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct{ explanation, want string }{
 		"soon": {`"position":15,"starts_at":"2026-03-01T12:00:30Z",`, "about 15, starts at about 2026-03-01T12:00:30Z (in 30s)"},
+		"next": {`"position":1,`, "first"},
 		"far":  {`"position":10001,`, "behind 10000 or more"},
 		"held": {``, ""},
 	} {

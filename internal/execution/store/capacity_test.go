@@ -102,3 +102,92 @@ func TestClaimFitsTheVector(t *testing.T) {
 		})
 	}
 }
+
+func needs(r topics.Requirements) func(*topics.Request) {
+	return func(q *topics.Request) { q.Requirements = r }
+}
+
+// Of each resource no more is admitted than the workers of the class have in all, and
+// what has ended makes room.
+func TestAdmissionCountsEveryResource(t *testing.T) {
+	t.Parallel()
+	const gib = 1 << 30
+	for name, test := range map[string]struct {
+		worker store.Worker
+		need   topics.Requirements
+		fit    int
+	}{
+		"memory":                 {store.Worker{MemoryBytes: 5 * gib}, topics.Requirements{MemoryBytes: 2 * gib}, 2},
+		"cpu":                    {store.Worker{CPUMillis: 2500}, topics.Requirements{CPUMillis: 500}, 5},
+		"gpus":                   {store.Worker{GPUs: 1}, topics.Requirements{GPUs: 1}, 1},
+		"slots":                  {store.Worker{}, topics.Requirements{Slots: 3}, 3},
+		"memory that is counted": {store.Worker{MemoryBytes: gib, CPUMillis: 1000}, topics.Requirements{CPUMillis: 1}, 6},
+		"nothing is counted":     {store.Worker{}, topics.Requirements{CPUMillis: 1_000_000, MemoryBytes: 1000 * gib}, 6},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			w := test.worker
+			w.ID, w.Classes, w.Executors, w.Slots = "w", []string{"default"}, []string{"process"}, 10
+			require.NoError(t, b.Announce(t.Context(), w, time.Hour))
+			ids := b.submitN(6, needs(test.need))
+			b.queue(ids...)
+			memory := &store.Memory{}
+			again := func() int {
+				return b.admitted(round(func(a *store.Admission) { a.Memory = memory })).Executions
+			}
+			require.Equal(t, test.fit, again())
+			require.Zero(t, again(), "nothing has ended")
+			b.balanced()
+			if test.fit == 6 {
+				return
+			}
+			_, err := b.Cancel(t.Context(), ids[0], "ann", "")
+			require.NoError(t, err)
+			assert.Equal(t, 1, again(), "what has ended makes room for one")
+			b.balanced()
+		})
+	}
+}
+
+// What waits for memory does not keep those waiting who need none, and no worker is
+// ever asked for more than it has.
+func TestWhatFitsIntoNoWorkerIsNotAdmitted(t *testing.T) {
+	t.Parallel()
+	const gib = 1 << 30
+	b := setup(t)
+	for _, id := range []string{"a", "b"} {
+		require.NoError(t, b.Announce(t.Context(), store.Worker{
+			ID: id, Classes: []string{"default"}, Executors: []string{"process"}, Slots: 10, MemoryBytes: gib,
+		}, time.Hour))
+	}
+	large := b.submitN(2, needs(topics.Requirements{MemoryBytes: 2 * gib}))
+	b.queue(large...)
+	b.queue(b.submitN(2)...)
+	memory := &store.Memory{}
+	again := func() int { return b.admitted(round(func(a *store.Admission) { a.Memory = memory })).Executions }
+	require.Equal(t, 2, again(), "two workers have as much between them, and neither has it")
+	assert.Equal(t, 2, b.count(`waits = 3`))
+	require.NoError(t, b.Announce(t.Context(), store.Worker{
+		ID: "c", Classes: []string{"default"}, Executors: []string{"process"}, Slots: 10, MemoryBytes: 2 * gib,
+	}, time.Hour))
+	require.Equal(t, 2, again(), "4 GiB in all, and a worker that can take one after the other")
+	b.balanced()
+	require.NoError(t, b.offerAll(t.Context()))
+	claim := func(worker string, free int64) []string {
+		claimed, err := b.Claim(t.Context(), store.Claim{
+			Worker: worker, Classes: []string{"default"}, Executors: []string{"process"}, Lease: time.Minute, Slots: 10, MemoryBytes: &free,
+		})
+		require.NoError(t, err)
+		var ids []string
+		for _, e := range claimed {
+			if e.Request.Requirements.MemoryBytes > 0 {
+				ids = append(ids, e.ID)
+			}
+		}
+		return ids
+	}
+	assert.Empty(t, claim("a", gib))
+	assert.Len(t, claim("c", 2*gib), 1)
+	assert.Len(t, claim("c", 2*gib), 1, "when the first has ended")
+}
