@@ -29,6 +29,9 @@ type Side interface {
 	// Running returns the numbers of those attempts of an execution of which
 	// something runs.
 	Running(execution string) []int
+	// Until is when the latest attempt of an execution is ended, as the side was told
+	// last.
+	Until(execution string) time.Time
 	// Overlapped returns the executions of which two attempts have run at once.
 	Overlapped() []string
 	// Started is how often an attempt of an execution was started.
@@ -73,10 +76,9 @@ func remoteLeaseEnds(t *testing.T, r Remote) {
 	require.Equal(t, []int{1}, side.Running(a.ID))
 	a.Lease.Extend(2 * time.Second)
 	end := a.Lease.Deadline()
-	// The side has learned of the shorter lease once the worker has seen another beat;
-	// a worker that dies before has told it of a longer one, which it may use up.
-	before := len(a.Stdout())
-	require.Eventually(t, func() bool { return len(a.Stdout()) > before || len(side.Running(a.ID)) == 0 }, Patience, time.Millisecond)
+	// A worker that dies before it has told of the shorter lease leaves the side the
+	// longer one.
+	require.Eventually(t, func() bool { return !side.Until(a.ID).After(end) }, Patience, time.Millisecond)
 	kill()
 	require.Eventually(t, func() bool { return len(side.Running(a.ID)) == 0 }, Patience, 5*time.Millisecond)
 	assert.Equal(t, executor.Abandoned, a.Wait(t).Outcome)
