@@ -261,6 +261,7 @@ func TestWorkersAreListed(t *testing.T) {
 	}))
 	b.queue(ids...)
 	b.admit(0)
+	require.NoError(t, b.offerAll(t.Context()))
 	claimed, err := b.Claim(t.Context(), store.Claim{
 		Worker: "w", Classes: []string{"default"}, Executors: []string{"process"}, Lease: time.Minute, Slots: 4, GPUs: 1,
 	})
