@@ -75,7 +75,7 @@ chaos: build ## Kill and break everything for CHAOS_TIME, then prove that nothin
 CROWD_EXECUTIONS ?= 10000
 CROWD_USERS      ?= 50
 CROWD_SEED       ?= 0
-CROWD_FLAGS      ?=
+CROWD_FLAGS      ?= -real
 
 .PHONY: crowd
 crowd: build ## A crowd asks for CROWD_EXECUTIONS under limits while coordinators die: nothing may break

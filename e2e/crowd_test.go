@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/millrace/millrace/e2e/internal/crowd"
+	"github.com/millrace/millrace/internal/client"
 	"github.com/millrace/millrace/internal/history"
 	"github.com/millrace/millrace/internal/testenv"
 )
@@ -23,7 +24,7 @@ func TestCrowd(t *testing.T) {
 	defer log.Close()
 	report, err := crowd.Run(t.Context(), crowd.Options{
 		Dir: workspace(t), Millrace: binary(t, ""), DSN: testenv.Database(t, nil), Log: log,
-		Executions: 1000, Users: 50, Coordinators: 2, Seed: 1,
+		Executions: 1000, Users: 50, Coordinators: 2, Seed: 1, Hurts: 2,
 	})
 	require.NoError(t, err)
 	t.Log(report.Line())
@@ -33,4 +34,6 @@ func TestCrowd(t *testing.T) {
 	assert.Positive(t, report.Freezes)
 	assert.GreaterOrEqual(t, report.Admitters, 2, "one took over from another")
 	assert.GreaterOrEqual(t, report.Admissions, 900)
+	assert.Positive(t, report.Snapshots)
+	assert.Positive(t, report.Ends[client.Rejected], "the limit at the door sends some away")
 }

@@ -28,6 +28,7 @@ func run(args []string) int {
 	fs.IntVar(&o.Executions, "executions", 10_000, "how many executions are asked for")
 	fs.IntVar(&o.Users, "users", 50, "by how many users")
 	fs.IntVar(&o.Coordinators, "coordinators", 2, "coordinator processes, killed and frozen in turn")
+	fs.IntVar(&o.Hurts, "hurts", 0, "how often a coordinator is hurt at most; 0 is until the work is done")
 	fs.Uint64Var(&o.Seed, "seed", 0, "what all choices follow from; 0 draws one, which is printed")
 	fs.BoolVar(&o.Real, "real", false, "run on Apache Kafka instead of the embedded broker")
 	fs.StringVar(&o.Millrace, "millrace", "bin/millrace", "the program")

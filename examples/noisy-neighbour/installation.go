@@ -143,6 +143,7 @@ func settings(o options, dir string) (configs.Config, error) {
 		set("data_dir", dir), set("api.listen", "127.0.0.1:0"), set("admin.listen", "127.0.0.1:0"),
 		set("embedded.broker.listen", "127.0.0.1:0"), set("api.auth.mode", configs.AuthOff),
 		set("worker.executors", "function"), set("worker.slots", strconv.Itoa(o.slots)),
+		set("coordinator.ageing_step", o.ageing.String()),
 	}}
 	if o.dsn != "" {
 		sources.Overrides = append(sources.Overrides, set("postgres.dsn", o.dsn))

@@ -51,6 +51,8 @@ type options struct {
 	// slots is how many executions run at once, work how long each takes.
 	slots int
 	work  time.Duration
+	// ageing is the wait that is worth a band of priority.
+	ageing time.Duration
 	// limit is how many of the neighbour's executions may start before one of the
 	// quiet user's that waits; 0 is limitRounds times slots.
 	limit int
@@ -78,6 +80,7 @@ func parse(arguments []string, out io.Writer) (options, error) {
 	fs.BoolVar(&o.flood, "flood", false, "let the noisy user submit as fast as it can, whatever waits to be read")
 	fs.IntVar(&o.slots, "slots", 16, "how many executions run at once")
 	fs.DurationVar(&o.work, "work", 50*time.Millisecond, "how long each runs")
+	fs.DurationVar(&o.ageing, "ageing", 30*time.Second, "the wait that is worth a band of priority (coordinator.ageing_step); 30 s is Millrace's")
 	fs.IntVar(&o.limit, "limit", 0, "how many of the neighbour's may start before one of the quiet user's that waits; 0 is 8 for each slot")
 	fs.StringVar(&o.dsn, "dsn", "", "use this PostgreSQL database (a URL), which must be empty, instead of starting one")
 	fs.DurationVar(&o.patience, "patience", 10*time.Minute, "give up after this time")
@@ -95,8 +98,8 @@ func parse(arguments []string, out io.Writer) (options, error) {
 		return o, errors.New("-n, -quiet, -slots, -callers and -limit must be at least 1")
 	case o.batch < 1 || o.batch > 1000:
 		return o, errors.New("-batch must be between 1 and 1000")
-	case o.work < 0 || o.patience <= 0:
-		return o, errors.New("-work must not be negative, and -patience must be positive")
+	case o.work < 0 || o.patience <= 0 || o.ageing <= 0:
+		return o, errors.New("-work must not be negative, and -patience and -ageing must be positive")
 	case o.limit >= o.noisy:
 		return o, fmt.Errorf("with -limit %d a queue of %d cannot fail: nothing would be shown", o.limit, o.noisy)
 	}

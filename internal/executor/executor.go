@@ -13,6 +13,33 @@
 // makes sure that nothing runs past Lease.Deadline, even when the worker is
 // stopped or killed: that is the fence that keeps two attempts of one execution
 // from running at the same time. Output is handed over in order per stream.
+// Package executortest holds every implementation to this.
+//
+// # Executors whose attempts run elsewhere
+//
+// A pod, an instance of a workflow or a job that an external worker has taken does
+// not end with the worker that waits for it in Run. Such an executor keeps the same
+// contract, which gives it further duties (executortest.RunRemote checks them):
+//
+//   - It names what it starts by ExecutionID and Attempt, so that starting can be
+//     repeated when an answer is lost, and never starts twice.
+//   - It tells the other side the deadline with the start, and each one that follows
+//     (Lease.Extended). The other side ends the attempt by itself at the deadline it
+//     was told last: the worker may be dead by then.
+//   - Before it starts attempt n it ends those before n, and waits until they are
+//     gone; where a later one was there already it starts nothing and answers
+//     Stopped(ErrLeaseLost). The attempt is the fencing token.
+//   - It reads output, reports and the end by position, and goes on from there after
+//     a fault: nothing is lost and nothing comes twice.
+//   - It returns at the lease's end even when the other side cannot be reached, and
+//     at the end of the context only once the attempt is gone, or the lease is over.
+//   - It removes what it has left there, also that of workers that have died.
+//
+// For "kubernetes" the other side is the cluster: the name of a pod, its
+// activeDeadlineSeconds or an annotation that a watchdog in the pod obeys, and owner
+// references. For "workflow" and "job" it is PostgreSQL: a row by execution and
+// attempt, with a deadline that the engine's sweeper applies and the claims of
+// external workers are checked against.
 package executor
 
 import (

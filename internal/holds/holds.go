@@ -234,16 +234,20 @@ const list = `SELECT ` + columns + ` FROM admission_holds ORDER BY scope, resour
 func Read(ctx context.Context, tx pgx.Tx) ([]Hold, error) {
 	var found []Hold
 	var batch pgx.Batch
-	// A statement of its own, since the one behind it has to see what was committed
-	// while this one waited.
-	batch.Queue(`LOCK TABLE admission_holds IN ROW SHARE MODE`)
-	batch.Queue(list).Query(func(rows pgx.Rows) error {
-		var err error
-		found, err = pgx.CollectRows(rows, scan)
-		return err
-	})
+	QueueRead(&batch, &found)
 	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
 		return nil, fmt.Errorf("read holds: %w", err)
 	}
 	return found, nil
+}
+
+// QueueRead is Read as a part of a batch; found is there when the batch is closed.
+func QueueRead(batch *pgx.Batch, found *[]Hold) {
+	// A statement of its own, since the one behind it has to see what was committed
+	// while this one waited.
+	batch.Queue(`LOCK TABLE admission_holds IN ROW SHARE MODE`)
+	batch.Queue(list).Query(func(rows pgx.Rows) (err error) {
+		*found, err = pgx.CollectRows(rows, scan)
+		return err
+	})
 }

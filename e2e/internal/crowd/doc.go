@@ -6,7 +6,7 @@
 //
 // # Replay
 //
-// What is asked for, by whom, in which order, what is cancelled, and who is killed
-// and frozen for how long follow from the seed. What the processes were doing at
-// that moment is the machine's business.
+// What is asked for, by whom, in which order, what is cancelled, and for how long who
+// admits is left alone and frozen follow from the seed. Who that is and what it was
+// doing at that moment is the machine's business.
 package crowd

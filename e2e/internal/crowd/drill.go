@@ -22,6 +22,9 @@ type Options struct {
 	// Executions, Users and Coordinators are how many there are.
 	Executions, Users, Coordinators int
 	Seed                            uint64
+	// Hurts is how often a coordinator is killed or frozen at most; 0 is until all
+	// executions have ended.
+	Hurts int
 	// Real runs on Apache Kafka instead of the embedded broker.
 	Real bool
 	// DSN is a PostgreSQL to use, with an empty database; by default the drill starts
@@ -39,8 +42,10 @@ type Report struct {
 	// were admitted, and Admitters the processes that did.
 	Ends                  map[string]int
 	Admissions, Admitters int
-	// Peak is the most slots that were in use at once.
-	Peak  int64
+	// Snapshots is how often the books were looked at under way.
+	Snapshots int
+	// Peaks is the most that was in use at once, by resource class.
+	Peaks map[string]history.Resources
 	Took  time.Duration
 	Found []history.Violation
 }
@@ -51,9 +56,10 @@ func (r Report) Line() string {
 	if len(r.Found) > 0 {
 		word = "FAIL"
 	}
-	return fmt.Sprintf("crowd: %s seed=%d executions=%d users=%d coordinators=%d kills=%d freezes=%d admissions=%d admitters=%d peak=%d/%d"+
+	return fmt.Sprintf("crowd: %s seed=%d executions=%d users=%d coordinators=%d kills=%d freezes=%d admissions=%d admitters=%d snapshots=%d peaks=%d/%d,%d/%d"+
 		" completed=%d failed=%d cancelled=%d rejected=%d violations=%d took=%s",
-		word, r.Seed, r.Executions, r.Users, r.Coordinators, r.Kills, r.Freezes, r.Admissions, r.Admitters, r.Peak, capacity,
+		word, r.Seed, r.Executions, r.Users, r.Coordinators, r.Kills, r.Freezes, r.Admissions, r.Admitters, r.Snapshots,
+		r.Peaks[everyday].Slots, everydayCap, r.Peaks[heavy].Slots, heavyCap,
 		r.Ends[client.Completed], r.Ends[client.Failed], r.Ends[client.Cancelled], r.Ends[client.Rejected], len(r.Found), r.Took.Round(100*time.Millisecond))
 }
 
@@ -62,8 +68,11 @@ type drill struct {
 	Options
 	in     *installation
 	began  time.Time
+	mu     sync.Mutex // for what is found
 	report Report
 	ids    []string // of the asks, in their order
+	// stuck is true once something did not go on.
+	stuck bool
 }
 
 // stuckAfter is for how long nothing may move: more than all leases and backoffs.
@@ -99,7 +108,10 @@ func (d *drill) note(format string, args ...any) {
 	fmt.Fprintf(d.Log, "%6.1fs  %s\n", time.Since(d.began).Seconds(), fmt.Sprintf(format, args...))
 }
 
+// find is safe for concurrent use.
 func (d *drill) find(check, subject, format string, args ...any) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	d.report.Found = append(d.report.Found, history.Violation{Check: check, Subject: subject, Text: fmt.Sprintf(format, args...)})
 }
 
@@ -112,6 +124,11 @@ func (d *drill) work(ctx context.Context) error {
 	all.Go(func() {
 		if err := d.torment(ctx, done); err != nil {
 			cancel(fmt.Errorf("torment: %w", err))
+		}
+	})
+	all.Go(func() {
+		if err := d.watch(ctx, done); err != nil {
+			cancel(fmt.Errorf("watch: %w", err))
 		}
 	})
 	err := d.submit(ctx)
@@ -190,6 +207,26 @@ func (d *drill) submitBatch(ctx context.Context, c *client.Client, asks []ask, f
 	return nil
 }
 
+// watch holds what is true at every moment against snapshots of the database, until
+// the work is done.
+func (d *drill) watch(ctx context.Context, done <-chan struct{}) error {
+	for told := false; ; d.report.Snapshots++ {
+		report, err := verify.Run(ctx, d.in.db, verify.Options{
+			Only: []string{"admission-books", "capacity", "concurrency-keys", "leases", "ends"}, Timeout: time.Minute,
+		})
+		if err != nil {
+			return err
+		}
+		if !report.OK() && !told {
+			d.find("books", "snapshot", "%s", report.Broken())
+			told = true
+		}
+		if !pause(ctx, done, time.Second) {
+			return context.Cause(ctx)
+		}
+	}
+}
+
 // drain waits until every execution has ended.
 func (d *drill) drain(ctx context.Context) error {
 	return d.lasting(ctx, "all executions have ended", `SELECT count(*) FROM executions WHERE finished_at IS NULL`)
@@ -199,6 +236,8 @@ func (d *drill) drain(ctx context.Context) error {
 func (d *drill) settle(ctx context.Context) error {
 	d.note("all executions have ended")
 	for _, g := range []struct{ what, sql string }{
+		{"the admitters have closed their books", `SELECT (SELECT count(*) FROM admission_feed) + (SELECT count(*) FROM limit_buckets WHERE in_use <> 0)
+			+ (SELECT count(*) FROM admission_ledger WHERE (queued, running, slots, cpu_millis, memory_bytes, gpus) <> (0, 0, 0, 0, 0, 0))`},
 		{"the outbox is drained", `SELECT count(*) FROM outbox_events WHERE status = 'PENDING'`},
 		{"the log is complete", `SELECT count(*) FROM executions e WHERE e.version > (
 			SELECT count(DISTINCT event_id) FROM event_log l WHERE l.subject = e.id::text AND l.topic = 'execution_events')`},
@@ -212,8 +251,12 @@ func (d *drill) settle(ctx context.Context) error {
 	return nil
 }
 
-// lasting waits until a number has come down to 0, as long as it moves.
+// lasting waits until a number has come down to 0, as long as it moves. When it does
+// not, that is found, and nothing is waited for any more.
 func (d *drill) lasting(ctx context.Context, what, sql string) error {
+	if d.stuck {
+		return nil
+	}
 	last, moved, told := int64(-1), time.Now(), time.Now()
 	for {
 		var left int64
@@ -227,7 +270,9 @@ func (d *drill) lasting(ctx context.Context, what, sql string) error {
 			last, moved = left, time.Now()
 		}
 		if time.Since(moved) > stuckAfter {
-			return fmt.Errorf("nothing moves for %s while waiting until %s: %d left", stuckAfter, what, left)
+			d.find("progress", what, "nothing has moved for %s, %d left", stuckAfter, left)
+			d.stuck = true
+			return nil
 		}
 		if time.Since(told) > 10*time.Second {
 			d.note("waiting until %s: %d left", what, left)
@@ -246,7 +291,8 @@ func (d *drill) judge(ctx context.Context) error {
 		return err
 	}
 	d.report.Found = append(d.report.Found, history.Judge(h, rules())...)
-	d.report.Peak = history.Peaks(h)[class].Slots
+	d.report.Peaks = history.Peaks(h)
+	d.rejections(h)
 	there := make([]string, 0, len(h.Lives))
 	admitters := map[string]bool{}
 	for _, l := range h.Lives {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -57,7 +58,7 @@ func (in *installation) open(ctx context.Context) error {
 	if err := in.openServers(ctx); err != nil {
 		return err
 	}
-	if err := os.WriteFile(in.file(), []byte(settings), 0o600); err != nil {
+	if err := os.WriteFile(in.file(), []byte(settings()), 0o600); err != nil {
 		return err
 	}
 	config, err := pgxpool.ParseConfig(in.dsn)
@@ -80,8 +81,9 @@ func (in *installation) open(ctx context.Context) error {
 			return err
 		}
 	}
-	for i := range workers {
-		if err := in.start(fmt.Sprintf("worker-%d", i+1), "worker"); err != nil {
+	for i, w := range workers() {
+		name := fmt.Sprintf("worker-%d", i+1)
+		if err := in.start(name, "worker", "--worker-slots", strconv.Itoa(w.slots), "--worker-classes", w.class); err != nil {
 			return err
 		}
 	}
@@ -150,14 +152,13 @@ func (in *installation) run(ctx context.Context, name string, args ...string) er
 }
 
 // start starts a process, or starts it again.
-func (in *installation) start(name, roles string) error {
+func (in *installation) start(name, roles string, flags ...string) error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	args := []string{"serve", "--roles", roles, "--config", in.file(), "--api-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"}
-	if roles == "worker" {
-		args = append(args, "--worker-slots", fmt.Sprint(workerSlots), "--set", "worker.id="+name)
-	}
-	p, err := program.Start(in.launch(name, args...))
+	// Each start has a name of its own: the one before may still have leases.
+	args = append(args, "--set", fmt.Sprintf("worker.id=%s.%d", name, in.starts))
+	p, err := program.Start(in.launch(name, append(args, flags...)...))
 	if err != nil {
 		return fmt.Errorf("start %s: %w", name, err)
 	}

@@ -9,9 +9,6 @@ import (
 	"github.com/millrace/millrace/internal/client"
 )
 
-// class is the resource class of everybody.
-const class = "default"
-
 // The kinds of requests, as the label "kind" tells them.
 const (
 	plain  = "plain"  // nothing but the capacity
@@ -75,9 +72,16 @@ func draw(rng *rand.Rand, i, users int) ask {
 		Priority: 1 + rng.IntN(5), Labels: map[string]string{"kind": a.kind},
 		Spec: function("sleep", map[string]any{"duration": fmt.Sprintf("%dms", rng.IntN(40))}),
 	}
+	if a.kind != key && rng.IntN(6) == 0 {
+		r.ResourceClass = heavy
+		r.Requirements = &client.Requirements{CPUMillis: int64(250 * (1 + rng.IntN(6)))}
+	}
 	switch a.kind {
 	case team:
-		r.Labels["team"] = fmt.Sprintf("team-%d", rng.IntN(6))
+		// Long and uneven, so that there are always some of a team that wait while one
+		// ends and others run.
+		r.Labels["team"] = fmt.Sprintf("team-%d", rng.IntN(3))
+		r.Spec = function("sleep", map[string]any{"duration": fmt.Sprintf("%dms", 50+rng.IntN(200))})
 	case key:
 		r.ConcurrencyKey = fmt.Sprintf("key-%d", rng.IntN(10))
 		r.Spec = function("noop", nil)
@@ -89,7 +93,10 @@ func draw(rng *rand.Rand, i, users int) ask {
 		at := time.Now().Add(time.Duration(1+rng.IntN(8)) * time.Second)
 		r.NotBefore = &at
 	case wide:
-		r.Requirements = &client.Requirements{Slots: 2 + rng.IntN(5)}
+		if r.Requirements == nil {
+			r.Requirements = &client.Requirements{}
+		}
+		r.Requirements.Slots = 2 + rng.IntN(4)
 	case flaky:
 		r.Spec = function("fail", map[string]any{"message": "as agreed", "retryable": true})
 		r.Retry = &client.Retry{MaxAttempts: 3, Backoff: "100ms", Jitter: 0.5}

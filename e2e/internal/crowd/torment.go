@@ -2,10 +2,15 @@ package crowd
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
+	"strings"
 	"syscall"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
+	"github.com/millrace/millrace/internal/execution/store"
 	"github.com/millrace/millrace/internal/testenv/program"
 )
 
@@ -14,25 +19,31 @@ import (
 const (
 	freezeLow  = 11 * time.Second
 	freezeHigh = 13 * time.Second
+	// takeOverWithin is more than a lease, on a machine that is busy.
+	takeOverWithin = time.Minute
 )
 
 const termination = syscall.SIGTERM
 
 func signal(p *program.Process, s syscall.Signal) error { return p.Signal(s) }
 
-// torment kills and freezes the coordinators in turn until the work is done, at least
-// once around.
+// torment freezes and kills, in turn, whichever coordinator admits at that moment,
+// until the work is done, and each at least once. It waits until another one has taken
+// over and lets that one work for a while.
 func (d *drill) torment(ctx context.Context, done <-chan struct{}) error {
 	rng := rand.New(rand.NewPCG(d.Seed, 2))
-	for turn := 0; ; turn++ {
-		// The first one is hurt as soon as there is something to lose.
-		if !pause(ctx, done, time.Duration(500+rng.IntN(1500))*time.Millisecond) && turn >= 2 {
+	last := int64(0)
+	for turn := 0; d.Hurts == 0 || turn < d.Hurts; turn++ {
+		name, err := d.next(ctx, &last, done, turn)
+		if err != nil {
+			return err
+		}
+		// The more there is to do, the longer they are left alone.
+		worked := time.Duration(500+rng.IntN(500+d.Executions/4)) * time.Millisecond
+		if !pause(ctx, done, worked) && turn >= 2 {
 			return ctx.Err()
 		}
-		name := coordinator(turn % d.Coordinators)
-		var err error
-		// Each of them is frozen and killed in turn.
-		if (turn+turn/d.Coordinators+int(d.Seed%2))%2 == 0 {
+		if (turn+int(d.Seed%2))%2 == 0 {
 			err = d.freeze(ctx, name, freezeLow+time.Duration(rng.Int64N(int64(freezeHigh-freezeLow))))
 		} else {
 			err = d.kill(ctx, name, time.Duration(rng.IntN(1500))*time.Millisecond)
@@ -41,6 +52,33 @@ func (d *drill) torment(ctx context.Context, done <-chan struct{}) error {
 			return err
 		}
 	}
+	return nil
+}
+
+// next returns the coordinator that admits the everyday class, under another lease
+// than the last one. When the work is done there may be none.
+func (d *drill) next(ctx context.Context, last *int64, done <-chan struct{}, turn int) (string, error) {
+	name := coordinator(turn % d.Coordinators)
+	err := until(ctx, takeOverWithin, "a coordinator admits", func() (bool, error) {
+		select {
+		case <-done:
+			return true, nil
+		default:
+		}
+		var owner string
+		var token int64
+		err := d.in.db.QueryRow(ctx, `SELECT owner, token FROM leases WHERE name = $1 AND token > $2 AND expires_at > clock_timestamp()`,
+			store.AdmitterLease(everyday), *last).Scan(&owner, &token)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return false, nil
+		}
+		if err == nil {
+			name, _, _ = strings.Cut(owner, ".")
+			*last = token
+		}
+		return err == nil, err
+	})
+	return name, err
 }
 
 // freeze stops a coordinator with SIGSTOP and lets it go on.

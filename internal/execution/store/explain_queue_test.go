@@ -256,7 +256,9 @@ func TestWorkersAreListed(t *testing.T) {
 	}
 	announce("a", -time.Second, "default")
 	announce("w", time.Minute, "default", "gpu")
-	ids := b.submit(request(func(r *topics.Request) { r.Requirements = topics.Requirements{CPUMillis: 1500, MemoryBytes: 1 << 30, GPUs: 1} }))
+	ids := b.submit(request(func(r *topics.Request) {
+		r.Requirements = topics.Requirements{CPUMillis: 1500, MemoryBytes: 1 << 30, GPUs: 1}
+	}))
 	b.queue(ids...)
 	b.admit(0)
 	claimed, err := b.Claim(t.Context(), store.Claim{

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/millrace/millrace/internal/execution"
 )
@@ -45,10 +46,10 @@ func release(ctx context.Context, tx statements, executions []*execution.Executi
 	return err
 }
 
-// openGates opens the gates of the executions whose turn the releases made it, and
-// reports whether there were any.
-func openGates(ctx context.Context, tx pgx.Tx) (bool, error) {
-	tag, err := tx.Exec(ctx, `
+// openGates opens, as a part of a batch, the gates of the executions whose turn the
+// releases made it. Whether there were any is known when the batch is closed.
+func openGates(batch *pgx.Batch, opened *bool) {
+	batch.Queue(`
 		WITH released AS (
 			DELETE FROM concurrency_releases
 			WHERE ctid = ANY (ARRAY(SELECT ctid FROM concurrency_releases LIMIT $1 FOR UPDATE SKIP LOCKED))
@@ -62,11 +63,10 @@ func openGates(ctx context.Context, tx pgx.Tx) (bool, error) {
 		WHERE e.id = head.id AND e.state = 'QUEUED' AND e.waits = 1
 		RETURNING e.resource_class, e.lane, e.rank)
 		INSERT INTO admission_feed (resource_class, lane, queued, running, slots, cpu_millis, memory_bytes, gpus, rank)
-		SELECT resource_class, lane, 0, 0, 0, 0, 0, 0, min(rank) FROM opened GROUP BY 1, 2`, releasesPerRound)
-	if err != nil {
-		return false, fmt.Errorf("open gates: %w", err)
-	}
-	return tag.RowsAffected() > 0, nil
+		SELECT resource_class, lane, 0, 0, 0, 0, 0, 0, min(rank) FROM opened GROUP BY 1, 2`, releasesPerRound).Exec(func(tag pgconn.CommandTag) error {
+		*opened = tag.RowsAffected() > 0
+		return nil
+	})
 }
 
 // turns says which executions with a concurrency key are the heads of their keys.

@@ -25,13 +25,10 @@ func TestCommitThatArrivesLateKeepsItsCapacity(t *testing.T) {
 	dsn := testenv.Database(t, postgres.MigrateDSN)
 	b := openBench(t, dsn)
 	b.announce(1)
-	// More than one round has locked, so that the next one finds others.
-	requests := make([]topics.Request, 200)
-	for i := range requests {
-		requests[i] = request()
-	}
-	b.queue(b.submit(requests...)...)
-	breaks := &breaker{rng: rand.New(rand.NewPCG(1, 1)), odds: 1, only: late, delay: 300 * time.Millisecond}
+	b.queue(b.submitN(20, user("ann"), func(r *topics.Request) { r.Priority = 3 })...)
+	other := b.submitN(1, user("bob"), func(r *topics.Request) { r.Priority = 1 })
+	b.queue(other...)
+	breaks := &breaker{rng: rand.New(rand.NewPCG(1, 1)), odds: 1, only: late, delay: time.Second}
 	brittle := store.New(breaks.open(t, dsn), noWaker{}, execution.DefaultPolicy())
 	held, err := lease.NewManager(b.pool, "admitter", time.Hour, nil).Acquire(t.Context(), rideLease)
 	require.NoError(t, err)
@@ -41,6 +38,9 @@ func TestCommitThatArrivesLateKeepsItsCapacity(t *testing.T) {
 	}
 	_, err = brittle.Admit(t.Context(), round)
 	require.ErrorIs(t, err, postgres.ErrInDoubt)
+	// The next round finds another one before those that the open transaction has locked.
+	_, err = b.Reprioritize(t.Context(), other[0], 5, "ann", "")
+	require.NoError(t, err)
 	out, err := b.Store.Admit(t.Context(), round)
 	require.NoError(t, err)
 	breaks.late.Wait()

@@ -64,30 +64,34 @@ func (r *admissionRound) restore(ctx context.Context) error {
 }
 
 // look brings the queue up to date: with what has become due, with the feed, and with
-// what the workers offer.
+// what the workers offer. It asks for all of that in one round trip.
 func (r *admissionRound) look(ctx context.Context) error {
-	tag, err := openGates(ctx, r.tx)
-	if err != nil {
+	var (
+		batch   pgx.Batch
+		feed    folded
+		workers []admission.Worker
+		first   *time.Time
+		held    []holds.Hold
+	)
+	openGates(&batch, &r.opened)
+	batch.Queue(foldSQL, r.Class, r.memory.feedFrom, feedPerRound).Query(func(rows pgx.Rows) (err error) {
+		feed, err = collectFeed(rows, r.memory.feedFrom)
 		return err
-	}
-	r.opened = tag
-	var batch pgx.Batch
-	batch.Queue(foldSQL, r.Class, r.memory.feedFrom, feedPerRound)
-	batch.Queue(workersSQL, r.Class, admission.Unlimited)
+	})
+	batch.Queue(workersSQL, r.Class, admission.Unlimited).Query(func(rows pgx.Rows) (err error) {
+		workers, err = pgx.CollectRows(rows, scanWorker)
+		return err
+	})
 	batch.Queue(`SELECT min(ready_at), clock_timestamp() FROM executions
-		WHERE resource_class = $1 AND state = 'QUEUED' AND waits = 2`, r.Class)
-	results := r.tx.SendBatch(ctx, &batch)
-	feed, workers, early, err := r.collect(results)
-	if closed := results.Close(); err == nil {
-		err = closed
+		WHERE resource_class = $1 AND state = 'QUEUED' AND waits = 2`, r.Class).QueryRow(func(row pgx.Row) error {
+		return row.Scan(&first, &r.now)
+	})
+	holds.QueueRead(&batch, &held)
+	if err := r.tx.SendBatch(ctx, &batch).Close(); err != nil {
+		return fmt.Errorf("read feed, workers and holds: %w", err)
 	}
-	if err != nil {
-		return fmt.Errorf("read feed and workers: %w", err)
-	}
-	held, err := holds.Read(ctx, r.tx)
-	if err != nil {
-		return err
-	}
+	r.now = r.now.UTC()
+	early := moment(first)
 	q := r.queue()
 	q.Begin(r.now)
 	if !slices.Equal(held, r.memory.holds) {
@@ -114,26 +118,6 @@ func (r *admissionRound) look(ctx context.Context) error {
 		return fmt.Errorf("queue what has become ready: %w", err)
 	}
 	return nil
-}
-
-func (r *admissionRound) collect(results pgx.BatchResults) (f folded, workers []admission.Worker, early time.Time, err error) {
-	rows, err := results.Query()
-	if err != nil {
-		return f, nil, early, err
-	}
-	if f, err = collectFeed(rows, r.memory.feedFrom); err != nil {
-		return f, nil, early, err
-	}
-	if rows, err = results.Query(); err != nil {
-		return f, nil, early, err
-	}
-	if workers, err = pgx.CollectRows(rows, scanWorker); err != nil {
-		return f, nil, early, err
-	}
-	var first *time.Time
-	err = results.QueryRow().Scan(&first, &r.now)
-	r.now = r.now.UTC()
-	return f, workers, moment(first), err
 }
 
 // fold takes the feed over into the queue and the ledger.

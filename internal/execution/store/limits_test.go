@@ -116,6 +116,28 @@ func TestConcurrencyCountsAcrossClasses(t *testing.T) {
 	b.balanced()
 }
 
+// What ends is given back once: those that still run keep their places.
+func TestConcurrencyGivesBackWhatHasEnded(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	set := limitSet(t, limits.Definition{Name: "three", Per: limits.PerUser, Concurrency: 3})
+	b.announceClass("default", 10)
+	require.NoError(t, b.queueUnder(store.Rules{Limits: set}, b.submitN(8)...))
+	memory := &store.Memory{}
+	admit := func() int {
+		return b.admitted(round(under(set), func(a *store.Admission) { a.Memory = memory })).Executions
+	}
+	require.Equal(t, 3, admit())
+	running := b.claim(3)
+	require.Len(t, running, 3)
+	for _, e := range running {
+		require.NoError(t, b.finish(e, executor.Result{Outcome: executor.Completed}))
+		assert.Equal(t, 1, admit())
+		assert.Zero(t, admit())
+	}
+	b.balanced()
+}
+
 // What ran while a limit was not in force counts once it is.
 func TestALimitThatComesIntoForceCountsWhatRuns(t *testing.T) {
 	t.Parallel()

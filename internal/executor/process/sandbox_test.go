@@ -72,13 +72,13 @@ func sandboxed(t *testing.T, s process.Sandbox, spec json.RawMessage) (executor.
 func TestConformanceInTheSandbox(t *testing.T) {
 	requireSandbox(t)
 	executortest.Run(t, executortest.Subject{
-		New:           func(t *testing.T) executor.Executor { return newSandboxed(t, process.Sandbox{}) },
-		Succeed:       shell("echo one; echo three >&2; echo two"),
-		Fail:          shell("exit 3"),
-		FailReason:    "exit_code",
-		Crash:         shell("kill -SEGV $$"),
-		CrashReason:   "exit_code",
-		Environment:   command("env"),
+		New:         func(t *testing.T) executor.Executor { return newSandboxed(t, process.Sandbox{}) },
+		Succeed:     shell("echo one; echo three >&2; echo two"),
+		Fail:        shell("exit 3"),
+		FailReason:  "exit_code",
+		Crash:       shell("kill -SEGV $$"),
+		CrashReason: "exit_code",
+		Environment: command("env"),
 		Report: shell(`cat "$MILLRACE_CHECKPOINT"
 			echo '{"done":3,"total":12,"message":"files"}' >"$MILLRACE_REPORT"
 			echo '{"checkpoint":"row 3"}' >"$MILLRACE_REPORT"`),
