@@ -41,6 +41,9 @@ type Config struct {
 	// PollInterval is how often the worker looks for claimable work that no record
 	// told it about. Default 1 s.
 	PollInterval time.Duration
+	// CancelPoll is how often the worker asks whether executions are to stop that
+	// nobody told it about. Default 1 s.
+	CancelPoll time.Duration
 	// MaxOutputBytes is how much of each output stream is kept. Default 8 MiB.
 	MaxOutputBytes int64
 	// MaxResultInline is how long a value may be that travels in the event and the row
@@ -69,6 +72,7 @@ func (c Config) WithDefaults() Config {
 	c.Heartbeat = cmp.Or(c.Heartbeat, min(5*time.Second, c.Lease/3))
 	c.Margin = cmp.Or(c.Margin, c.Lease/10)
 	c.PollInterval = cmp.Or(c.PollInterval, time.Second)
+	c.CancelPoll = cmp.Or(c.CancelPoll, time.Second)
 	c.MaxOutputBytes = cmp.Or(c.MaxOutputBytes, 8<<20)
 	c.MaxResultInline = cmp.Or(c.MaxResultInline, 64<<10)
 	c.MaxResult = cmp.Or(c.MaxResult, 64<<20)

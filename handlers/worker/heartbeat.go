@@ -8,11 +8,13 @@ import (
 	"github.com/millrace/millrace/internal/executor"
 )
 
-// heartbeats announces the worker and renews its leases, regularly and whenever
-// some execution was asked to stop.
+// heartbeats announces the worker and renews its leases regularly. In between it asks
+// whether executions are to stop: as soon as it is told that some are, and every
+// CancelPoll, since what tells it may be lost.
 func (w *Worker) heartbeats(ctx context.Context) {
-	ticker := time.NewTicker(w.cfg.Heartbeat)
+	ticker, poll := time.NewTicker(w.cfg.Heartbeat), time.NewTicker(w.cfg.CancelPoll)
 	defer ticker.Stop()
+	defer poll.Stop()
 	w.announce(ctx)
 	for {
 		select {
@@ -20,9 +22,35 @@ func (w *Worker) heartbeats(ctx context.Context) {
 			return
 		case <-ticker.C:
 			w.announce(ctx)
+			w.heartbeat(ctx)
 		case <-w.cancels:
+			w.passCancels(ctx)
+		case <-poll.C:
+			w.passCancels(ctx)
 		}
-		w.heartbeat(ctx)
+	}
+}
+
+// passCancels stops the attempts whose executions were asked to stop.
+func (w *Worker) passCancels(ctx context.Context) {
+	held := w.held()
+	if len(held) == 0 {
+		return
+	}
+	byRef := make(map[store.Ref]*attempt, len(held))
+	refs := make([]store.Ref, len(held))
+	for i, a := range held {
+		refs[i], byRef[a.ref] = a.ref, a
+	}
+	ctx, cancel := context.WithTimeout(ctx, w.cfg.Heartbeat)
+	defer cancel()
+	cancelled, err := w.store.Cancelled(ctx, w.cfg.ID, refs)
+	if err != nil {
+		w.log.WarnContext(ctx, "it is not known which executions are to stop, it will be asked again", "error", err)
+		return
+	}
+	for _, ref := range cancelled {
+		byRef[ref].stop(executor.ErrCancelled)
 	}
 }
 

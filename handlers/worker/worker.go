@@ -29,6 +29,7 @@ type Store interface {
 	Claim(ctx context.Context, c store.Claim) ([]*execution.Execution, error)
 	Offer(ctx context.Context, refs []store.Ref) (int, error)
 	Heartbeat(ctx context.Context, worker string, refs []store.Ref, lease time.Duration, reports ...store.Report) ([]store.Beat, error)
+	Cancelled(ctx context.Context, worker string, refs []store.Ref) ([]store.Ref, error)
 	Checkpoint(ctx context.Context, id string) ([]byte, error)
 	AppendOutput(ctx context.Context, worker string, ref store.Ref, chunks []store.OutputChunk, lease time.Duration) (store.Beat, error)
 	Finish(ctx context.Context, finishes []store.Finish) ([]error, error)
@@ -71,7 +72,7 @@ type Worker struct {
 
 // New makes a worker. cancels is signalled when some execution was asked to stop
 // (postgres.Signals, store.WakeCancel); it may be nil, and then a cancel arrives
-// with the next heartbeat.
+// within Config.CancelPoll.
 func New(
 	cfg Config, st Store, executors []executor.Executor, cancels <-chan struct{},
 	log *slog.Logger, reg prometheus.Registerer,

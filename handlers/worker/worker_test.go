@@ -424,6 +424,26 @@ func TestCancelReachesTheAttempt(t *testing.T) {
 	assert.Equal(t, "no longer needed", e.Result.Message)
 }
 
+// Nobody tells the worker of the cancel, and its next heartbeat is far away.
+func TestACancelThatNobodyTellsOfIsAskedFor(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.wakes.cancels = nil
+	b.cfg.Lease, b.cfg.Heartbeat, b.cfg.CancelPoll = 6*time.Hour, time.Hour, 20*time.Millisecond
+	b.cfg.ShutdownGrace = time.Millisecond
+	b.exec.run = untilStopped
+	ids := b.offered(2)
+	b.start()
+	<-b.exec.started
+	<-b.exec.started
+	b.await(ids[0], execution.Running)
+	b.await(ids[1], execution.Running)
+	_, err := b.store.Cancel(t.Context(), ids[0], "ann", "")
+	require.NoError(t, err)
+	b.await(ids[0], execution.Cancelled)
+	b.await(ids[1], execution.Running)
+}
+
 func TestRunLimit(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -92,7 +92,7 @@ func (s Situation) Explain() Explanation {
 		if e.Cancel != nil {
 			x.Waits = []Wait{{
 				Code: WaitCancel, Message: "it was asked to stop " + span(s.Now.Sub(e.Cancel.At)) + " ago",
-				Release: "the worker's next heartbeat, or the end of its lease", Until: e.LeaseExpiresAt,
+				Release: "its worker, within a second or two, or the end of its lease", Until: e.LeaseExpiresAt,
 			}}
 		} else if !s.Now.Before(e.LeaseExpiresAt) {
 			x.Waits = []Wait{{

@@ -158,7 +158,7 @@ type Beat struct {
 //   - this worker's own append of output, which renews the lease itself, or its own
 //     result, after which there is nothing to renew;
 //   - a cancel, which leaves the lease as it is and wakes the worker once it is
-//     committed: the next heartbeat brings it;
+//     committed: it asks then (Cancelled), and the next heartbeat brings it, too;
 //   - the sweeper, which ends a lease that has run out. The worker's deadline for it
 //     has passed before that, and the next heartbeat finds the attempt missing.
 //
