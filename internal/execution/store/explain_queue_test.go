@@ -262,7 +262,8 @@ func TestWorkersAreListed(t *testing.T) {
 	b.queue(ids...)
 	b.admit(0)
 	claimed, err := b.Claim(t.Context(), store.Claim{
-		Worker: "w", Classes: []string{"default"}, Executors: []string{"process"}, Lease: time.Minute, Slots: 4, GPUs: 1,
+		Worker: "w", Classes: []string{"default"}, Executors: []string{"process"}, Lease: time.Minute,
+		Refs: []store.Ref{{ID: ids[0], Attempt: b.get(ids[0]).Attempt}},
 	})
 	require.NoError(t, err)
 	require.Len(t, claimed, 1)
