@@ -138,7 +138,7 @@ type Coordinator struct {
 	Limits        map[string]Limit   `key:"limits" doc:"The limits, by name: how fast and how many at once executions with one key are admitted. docs/limits.md says how to write them."`
 	Weights       map[string]float64 `key:"weights" unset:"1 for everybody" doc:"The shares of users among those who wait, by tenant/user: one with weight 2 gets twice what one with weight 1 gets. From 0.01 to 1000."`
 	QueueDepth    QueueDepth         `key:"queue_depth" doc:"How many executions may wait at once. One more is rejected with the reason queue_full."`
-	AgeingStep    time.Duration      `key:"ageing_step" doc:"The wait that is worth one step of priority, so that nothing waits for ever."`
+	AgeingStep    time.Duration      `key:"ageing_step" doc:"How long work is passed over until it counts as one step of priority more, so that nothing waits for ever."`
 	StartLimit    time.Duration      `key:"start_limit" doc:"How long a scheduled execution may wait for a worker before it is scheduled again, when its request does not say."`
 	MaxDeliveries int                `key:"max_deliveries" doc:"How often an execution may lose its worker before it is quarantined."`
 	PollInterval  time.Duration      `key:"poll_interval" doc:"How often the queue is looked at when nothing wakes the coordinator."`

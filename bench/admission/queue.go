@@ -111,7 +111,7 @@ func (b *bench) everybody(ctx context.Context, set *limits.Set) ([]waiting, erro
 		if err != nil {
 			return nil, err
 		}
-		w.lane = admission.NewLane(class, w.request.Tenant, w.request.User, w.request.Executor, keys)
+		w.lane = admission.NewLane(class, w.request.Tenant, w.request.User, w.request.Executor, w.request.Priority, keys)
 		if w.text, err = json.Marshal(w.request); err != nil {
 			return nil, err
 		}
@@ -179,9 +179,9 @@ func saveLanes(ctx context.Context, tx pgx.Tx, users []waiting) error {
 		if len(w.lane.Keys) == 0 {
 			keys = []byte("[]")
 		}
-		batch.Queue(`INSERT INTO admission_lanes (id, resource_class, tenant, user_name, executor, keys)
-			VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING`,
-			w.lane.ID, class, w.lane.Tenant, w.lane.User, w.lane.Executor, keys)
+		batch.Queue(`INSERT INTO admission_lanes (id, resource_class, tenant, user_name, executor, priority, keys)
+			VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING`,
+			w.lane.ID, class, w.lane.Tenant, w.lane.User, w.lane.Executor, w.lane.Priority, keys)
 	}
 	batch.Queue(`TRUNCATE admission_ledger, admission_feed`)
 	batch.Queue(`INSERT INTO admission_ledger (lane, resource_class, queued, running, slots)

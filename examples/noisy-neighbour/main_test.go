@@ -21,7 +21,7 @@ func TestTheQuietUserDoesNotWaitForTheNoisyOne(t *testing.T) {
 	t.Parallel()
 	// Nothing ages here: on a machine that is busy with other tests this takes long.
 	o, err := parse([]string{
-		"-n", "1000", "-quiet", "4", "-batch", "100", "-slots", "8", "-work", "10ms", "-ageing", "1h", "-dsn", testenv.Database(t, nil),
+		"-n", "1000", "-quiet", "4", "-batch", "100", "-slots", "8", "-work", "10ms", "-ageing", "1s", "-dsn", testenv.Database(t, nil),
 	}, io.Discard)
 	require.NoError(t, err)
 	assert.Equal(t, 64, o.limit)

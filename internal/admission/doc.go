@@ -5,24 +5,27 @@
 // # Lanes
 //
 // A lane holds the executions of one resource class that the same things stand in
-// the way of: those of one user, for one executor, under the same keys of limits.
+// the way of: those of one user, for one executor, of one priority, under the same
+// keys of limits.
 // A lane that may not go on, because a limit is exhausted, a user is held, or nobody
 // offers its executor, is in none of the structures that a decision looks at, so it
 // costs the others nothing, however much waits in it.
 //
 // # Order
 //
-// The rank of an execution is the time it became ready, moved back by a step for
-// each band of its priority above the lowest. From it follows the band that it
-// counts as at any moment: one more for every step that it has waited. So
+// A lane counts as the band of its priority, and as one more for every step that its
+// head has waited while nothing of the same user and priority was let through. So
 //
-//   - a higher band goes first, and after four steps everything is in the highest:
-//     nothing waits behind a stream of more urgent executions for longer;
+//   - a higher band goes first, and what is passed over for four steps is in the
+//     highest: nobody's work of any priority stands still for longer, as long as there
+//     is room. What is being served does not age, so a long queue gets ahead of nobody
+//     by being old, nor of its own user's more urgent work;
 //   - within a band users go first who hold less of the class than is due to them by
 //     weight, among all who want some. What one holds is the largest share of any one
 //     resource (dominant share). Among these the one goes first who was let through
 //     least, by weight; among the others the one who holds the least;
-//   - a user's own executions go by rank.
+//   - a user's own lanes of one band go by rank, which is the time from which their
+//     heads may be admitted, moved back by a step for each band of their priority.
 //
 // An execution that fits into no gap lets others pass for a limited time
 // (Config.Overtake). After that, nothing is let through until there is room for it.

@@ -171,9 +171,9 @@ func (q *Queue) wakeSleepers(k *key) {
 
 // compare is the order in which lanes that are woken would be chosen.
 func (q *Queue) compare(a, b *lane) int {
-	p, _ := a.head()
-	r, _ := b.head()
-	switch x, y := q.bandOf(p.Rank), q.bandOf(r.Rank); {
+	x, _ := q.bandOf(a)
+	y, _ := q.bandOf(b)
+	switch {
 	case x != y:
 		return y - x
 	case a.owner == b.owner:

@@ -22,14 +22,16 @@ type Lane struct {
 	Tenant   string
 	User     string
 	Executor string
+	// Priority is 1 to 5.
+	Priority int
 	// Keys are those of the limits that its executions are under while they wait.
 	Keys []limits.Key
 }
 
 // NewLane returns the lane of these properties.
-func NewLane(class, tenant, user, executor string, keys []limits.Key) Lane {
-	l := Lane{Class: class, Tenant: tenant, User: user, Executor: executor, Keys: keys}
-	parts := []string{class, tenant, user, executor}
+func NewLane(class, tenant, user, executor string, priority int, keys []limits.Key) Lane {
+	l := Lane{Class: class, Tenant: tenant, User: user, Executor: executor, Priority: priority, Keys: keys}
+	parts := []string{class, tenant, user, executor, strconv.Itoa(priority)}
 	for _, k := range keys {
 		parts = append(parts, k.Limit, k.Value)
 	}
@@ -93,6 +95,8 @@ type lane struct {
 
 	// band is where it is: the band it counts as, or away.
 	band int
+	// risesAt is when it may count as a higher one.
+	risesAt time.Time
 	// aside is set while it is left out of a round.
 	aside bool
 	// blocker is the key that it sleeps at, if it does.
@@ -177,9 +181,25 @@ type owner struct {
 	// counted is true while the weight is part of Queue.weight.
 	counted bool
 	lanes   map[*lane]struct{}
+	// turns say, by priority, when something of theirs was last let through.
+	turns [bands]turn
 	// ready has the lanes that may be chosen from, by band.
 	ready [bands]*ordered[*lane]
 }
+
+// turn is when something of one user and priority was last let through: what waits
+// there has not been waiting for its turn since before that.
+type turn struct {
+	at time.Time
+	// before is what that was before the round, and picks how many of the round count.
+	before time.Time
+	picks  int
+	// risen are the lanes that count as a higher band than their priority.
+	risen map[*lane]struct{}
+}
+
+// turn returns the turn that the lane takes.
+func (l *lane) turn() *turn { return &l.owner.turns[l.Priority-1] }
 
 // first is the order of users within a band: those who do not hold what is due to
 // them come first, in the order of what they were let through with. Among the others

@@ -68,20 +68,24 @@ func NewQueue(cfg Config) *Queue {
 	for b := range q.bands {
 		q.bands[b] = newOrdered((*owner).first)
 	}
-	q.rising = newOrdered(func(a, b *lane) bool { return q.rises(a).Before(q.rises(b)) })
+	q.rising = newOrdered(func(a, b *lane) bool { return a.risesAt.Before(b.risesAt) })
 	q.alarms = newOrdered(func(a, b *key) bool { return a.opensAt.Before(b.opensAt) })
 	return q
 }
 
-// bandOf returns the band, from 0, that a rank counts as now.
-func (q *Queue) bandOf(rank time.Time) int {
-	return int(min(max(q.now.Sub(rank)/q.cfg.Step, 0), bands-1))
-}
-
-// rises returns when the head of a lane comes into the next band.
-func (q *Queue) rises(l *lane) time.Time {
-	head, _ := l.head()
-	return head.Rank.Add(time.Duration(l.band+1) * q.cfg.Step)
+// bandOf returns the band, from 0, that a lane counts as now, and when that may be a
+// higher one. Waiting counts from when something of the same user and priority was
+// last let through: what is being served does not age.
+func (q *Queue) bandOf(l *lane) (band int, risesAt time.Time) {
+	since := l.cursor.Rank.Add(time.Duration(l.Priority-1) * q.cfg.Step)
+	if len(l.items) > 0 {
+		since = l.items[0].Ready
+	}
+	if at := l.turn().at; at.After(since) {
+		since = at
+	}
+	steps := max(q.now.Sub(since)/q.cfg.Step, 0)
+	return int(min(time.Duration(l.Priority-1)+steps, bands-1)), since.Add((steps + 1) * q.cfg.Step)
 }
 
 // Knows reports whether the lane was defined.
@@ -105,6 +109,7 @@ func (q *Queue) Define(def Lane) {
 		o.held = q.held(def.Tenant, def.User)
 		for b := range o.ready {
 			o.ready[b] = newOrdered(earlierHead)
+			o.turns[b].risen = map[*lane]struct{}{}
 		}
 		q.owners[name] = o
 	}
@@ -241,25 +246,19 @@ func (q *Queue) moved(o *owner) {
 
 // settle puts a lane where it belongs, after anything about it has changed.
 func (q *Queue) settle(l *lane) {
-	if l.band != away {
-		l.owner.ready[l.band].remove(l)
-		q.rising.remove(l)
-	}
+	before := l.band
+	q.leave(l)
 	if l.blocker != nil {
 		delete(l.blocker.sleepers, l)
 		l.blocker = nil
 	}
-	delete(q.starved, l)
-	before := l.band
-	l.band = away
-	if head, waits := l.head(); waits && q.capacity.Offers(l.Executor) {
+	if _, waits := l.head(); waits && q.capacity.Offers(l.Executor) {
 		if k := q.blockerOf(l); k != nil {
 			q.sleep(l, k)
 		} else {
 			if before == away && !l.aside {
 				q.rejoin(l.owner)
 			}
-			l.band = q.bandOf(head.Rank)
 			q.enter(l)
 		}
 	}
@@ -282,13 +281,29 @@ func (q *Queue) rejoin(o *owner) {
 
 // enter makes a lane one that may be chosen from.
 func (q *Queue) enter(l *lane) {
+	l.band, l.risesAt = q.bandOf(l)
 	l.owner.ready[l.band].put(l)
+	if l.band >= l.Priority {
+		l.turn().risen[l] = struct{}{}
+	}
 	if l.band < bands-1 {
 		q.rising.put(l)
 	}
 	if l.starved() {
 		q.starved[l] = struct{}{}
 	}
+}
+
+// leave undoes enter.
+func (q *Queue) leave(l *lane) {
+	if l.band == away {
+		return
+	}
+	l.owner.ready[l.band].remove(l)
+	q.rising.remove(l)
+	delete(l.turn().risen, l)
+	delete(q.starved, l)
+	l.band = away
 }
 
 // SetCapacity says what the class has. It reports whether that has changed.

@@ -147,7 +147,15 @@ func (m *model) admissible() []*work {
 	return found
 }
 
-func (m *model) band(x *work) int { return int(min(max(m.now.Sub(x.Rank)/step, 0), 4)) }
+// band is what x counts as: its priority, and one more for each step that it has
+// waited and nothing of its user and priority was let through.
+func (m *model) band(x *work) int {
+	since := x.Ready
+	if at := m.served[turnName{x.lane.User, x.lane.Priority}]; at.After(since) {
+		since = at
+	}
+	return min(x.lane.Priority-1+int(max(m.now.Sub(since)/step, 0)), 4)
+}
 
 func (m *model) share(user string) float64 {
 	var n int64
@@ -346,6 +354,56 @@ func TestALimitedKeyCostsTheOthersNothing(t *testing.T) {
 	assert.Len(t, w.history, 3, "one token, one more")
 }
 
+// A flood that is being served does not get ahead of others by its age.
+func TestAnOldFloodTakesNobodysTurn(t *testing.T) {
+	t.Parallel()
+	w := newWorld(Config{Step: step}, workers(4))
+	for range 2000 {
+		w.submit("noisy", 3, slots(1))
+	}
+	second := func() {
+		for _, x := range w.of("running") {
+			w.finish(x)
+		}
+		w.round(10, nil)
+		w.now = w.now.Add(time.Second)
+	}
+	for w.now.Sub(w.works[0].Ready) < 5*step {
+		second()
+	}
+	one := w.submit("quiet", 3, slots(1))
+	second()
+	assert.Equal(t, "running", one.state)
+	urgent := w.submit("noisy", 5, slots(4))
+	second()
+	assert.Equal(t, "running", urgent.state, "nor ahead of what is more urgent of the same user")
+}
+
+// What is passed over rises, and falls back once it was its turn.
+func TestWhatWasServedBeginsToWaitAnew(t *testing.T) {
+	t.Parallel()
+	w := newWorld(Config{Step: step}, workers(1))
+	for range 10 {
+		w.submit("low", 1, slots(1))
+	}
+	low := 0
+	began := w.now
+	for w.now.Sub(began) < 20*step {
+		for range 2 {
+			w.submit("urgent", 5, slots(1))
+		}
+		w.round(1, nil)
+		for _, x := range w.of("running") {
+			if x.lane.User == "low" {
+				low++
+			}
+			w.finish(x)
+		}
+		w.now = w.now.Add(time.Second)
+	}
+	assert.InDelta(t, 5, low, 1, "one for every four steps, and not a stream of them")
+}
+
 // One that fits into no gap lets smaller ones pass for a while, and then no more.
 func TestRoomIsKeptForTheLargeInTheEnd(t *testing.T) {
 	t.Parallel()
@@ -388,12 +446,12 @@ func TestLaneIDs(t *testing.T) {
 	t.Parallel()
 	seen := map[LaneID]bool{}
 	for _, l := range []Lane{
-		NewLane("c", "t", "u", "e", nil), NewLane("c", "tu", "", "e", nil), NewLane("c", "t", "ue", "", nil),
-		NewLane("c", "t", "u", "e", []limits.Key{{Limit: "a", Value: "b"}}), NewLane("c", "t", "u", "e", []limits.Key{{Limit: "ab"}}),
+		NewLane("c", "t", "u", "e", 3, nil), NewLane("c", "tu", "", "e", 3, nil), NewLane("c", "t", "ue", "", 3, nil),
+		NewLane("c", "t", "u", "e", 3, []limits.Key{{Limit: "a", Value: "b"}}), NewLane("c", "t", "u", "e", 3, []limits.Key{{Limit: "ab"}}),
 	} {
 		assert.False(t, seen[l.ID], "%+v", l)
 		seen[l.ID] = true
 	}
 	// Rows of before lanes were given the same ids by SQL.
-	assert.Equal(t, "b904dea3-fd06-b697-e708-12f9a383ff72", NewLane("default", "default", "anonymous", "process", nil).ID.String())
+	assert.Equal(t, "043e32e3-d672-3ecb-4ffa-737afe4321bc", NewLane("default", "default", "anonymous", "process", 3, nil).ID.String())
 }

@@ -28,10 +28,17 @@ type round struct {
 	// reserved is true once one that does not fit and passes nobody any more was met.
 	reserved bool
 	// weighed is true once weigh was called.
-	weighed  bool
-	aside    []*lane
+	weighed bool
+	aside   []*lane
+	// turns are those in which something was chosen.
+	turns    []servedTurn
 	muted    []*key
 	released map[limits.Key]int64
+}
+
+type servedTurn struct {
+	*turn
+	owner *owner
 }
 
 // Begin starts a round at the time now. What was known before of lanes and keys is
@@ -41,7 +48,7 @@ func (q *Queue) Begin(now time.Time) {
 	q.round = round{released: map[limits.Key]int64{}}
 	for {
 		l, ok := q.rising.first()
-		if !ok || q.rises(l).After(now) {
+		if !ok || l.risesAt.After(now) {
 			break
 		}
 		q.settle(l)
@@ -66,10 +73,41 @@ func (q *Queue) End() {
 		q.settle(l)
 	}
 	q.round.aside = nil
+	for _, t := range q.round.turns {
+		q.endTurn(t)
+	}
+	q.round.turns = nil
 	for _, k := range q.round.muted {
 		q.alarm(k)
 	}
 	q.round.muted = nil
+}
+
+// serve notes that something was chosen from a lane: what else of its user and
+// priority has risen with time counts as its priority again.
+func (q *Queue) serve(l *lane) {
+	t := l.turn()
+	if t.picks++; t.picks > 1 {
+		return
+	}
+	q.round.turns = append(q.round.turns, servedTurn{t, l.owner})
+	t.before, t.at = t.at, q.now
+	for other := range t.risen {
+		q.settle(other)
+	}
+}
+
+// endTurn ends a round for a turn. If all that was chosen was taken back, it was none.
+func (q *Queue) endTurn(t servedTurn) {
+	if t.picks == 0 && t.before.Before(t.at) {
+		t.at = t.before
+		for l := range t.owner.lanes {
+			if l.band != away && l.turn() == t.turn {
+				q.settle(l)
+			}
+		}
+	}
+	t.picks = 0
 }
 
 // Released returns how many executions of each key have ended since the round
@@ -211,18 +249,12 @@ func (q *Queue) passOver(l *lane, item Item) {
 func (q *Queue) setAside(l *lane) {
 	q.round.aside = append(q.round.aside, l)
 	l.aside = true
-	if l.band == away {
-		return
-	}
-	l.owner.ready[l.band].remove(l)
-	q.rising.remove(l)
-	delete(q.starved, l)
-	l.band = away
+	q.leave(l)
 	q.moved(l.owner)
 }
 
 func (q *Queue) choose(l *lane, item Item) Pick {
-	p := Pick{Item: item, Lane: l.ID, Keys: l.Keys, Reason: q.reason(item), cost: q.cost(item.Need) / l.owner.weight}
+	p := Pick{Item: item, Lane: l.ID, Keys: l.Keys, Reason: q.reason(l), cost: q.cost(item.Need) / l.owner.weight}
 	for _, name := range l.Keys {
 		q.keys[name].take(q.now)
 	}
@@ -230,6 +262,7 @@ func (q *Queue) choose(l *lane, item Item) Pick {
 	q.clock = max(q.clock, l.owner.virtual)
 	q.apply(l, p, 1)
 	q.settle(l)
+	q.serve(l)
 	return p
 }
 
@@ -259,12 +292,12 @@ func (q *Queue) cost(need Resources) float64 {
 	return cost
 }
 
-func (q *Queue) reason(item Item) string {
-	priority := int(item.Ready.Sub(item.Rank) / q.cfg.Step)
+// reason says why the head of a lane is chosen.
+func (q *Queue) reason(l *lane) string {
 	switch {
 	case q.round.passed:
 		return topics.ScheduledPassedWaitingLarger
-	case q.bandOf(item.Rank) > priority && q.now.Sub(item.Ready) >= q.cfg.Step:
+	case l.band >= l.Priority:
 		return topics.ScheduledAged
 	default:
 		return topics.ScheduledInTurn
@@ -290,6 +323,7 @@ const (
 func (q *Queue) Undo(p Pick, why Missed) {
 	l := q.lanes[p.Lane]
 	q.apply(l, p, -1)
+	l.turn().picks--
 	if why == Gone {
 		// That it has left the queue is told by the feed.
 		q.settle(l)

@@ -25,8 +25,15 @@ type world struct {
 	// clean is true while nothing that was picked in this round was taken back: then
 	// what is picked next was picked with what is there now in view.
 	clean bool
+	// served is when something of a user and priority was last let through.
+	served map[turnName]time.Time
 	// history are the executions in the order in which they were let through.
 	history []*work
+}
+
+type turnName struct {
+	user     string
+	priority int
 }
 
 type work struct {
@@ -40,6 +47,7 @@ type work struct {
 func newWorld(cfg Config, c Capacity) *world {
 	w := &world{
 		now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), cfg: cfg, cap: c, held: map[string]bool{},
+		served:  map[turnName]time.Time{},
 		buckets: map[limits.Key]*Bucket{}, lanes: map[LaneID]Lane{}, busy: map[string]bool{},
 	}
 	w.restart()
@@ -48,6 +56,7 @@ func newWorld(cfg Config, c Capacity) *world {
 
 // restart is what another admitter does that takes over.
 func (w *world) restart() {
+	clear(w.served) // nobody has written that down
 	w.queue = NewQueue(w.cfg)
 	sums := map[LaneID]Delta{}
 	for _, x := range w.works {
@@ -94,7 +103,7 @@ func (w *world) submit(user string, priority int, need Resources, keys ...limits
 			Place: Place{Rank: ready.Add(-time.Duration(priority-1) * w.cfg.Step), ID: fmt.Sprintf("%06d", len(w.works))},
 			Ready: ready, Need: need,
 		},
-		lane: NewLane("c", "t", user, "e", keys), state: "queued",
+		lane: NewLane("c", "t", user, "e", priority, keys), state: "queued",
 	}
 	w.lanes[x.lane.ID] = x.lane
 	w.works = append(w.works, x)
@@ -103,8 +112,11 @@ func (w *world) submit(user string, priority int, need Resources, keys ...limits
 }
 
 func (w *world) move(x *work, priority int) {
+	w.feed = append(w.feed, Delta{Lane: x.lane.ID, Queued: -1})
 	x.Rank = x.Ready.Add(-time.Duration(priority-1) * w.cfg.Step)
-	w.feed = append(w.feed, Delta{Lane: x.lane.ID, Rank: x.Rank})
+	x.lane = NewLane("c", "t", x.lane.User, "e", priority, x.lane.Keys)
+	w.lanes[x.lane.ID] = x.lane
+	w.feed = append(w.feed, Delta{Lane: x.lane.ID, Queued: 1, Rank: x.Rank})
 }
 
 func (w *world) cancel(x *work) {
@@ -219,6 +231,7 @@ func (w *world) verify(picks []Pick, check func(*work)) (missed int) {
 			w.spend(x)
 			seen[p.ID] = true
 			x.state, x.reason, x.through = "running", p.Reason, w.now
+			w.served[turnName{x.lane.User, x.lane.Priority}] = w.now
 			w.history = append(w.history, x)
 		}
 	}

@@ -42,8 +42,8 @@ type Execution struct {
 	Deliveries int
 	// ReadyAt is when the execution may be admitted at the earliest.
 	ReadyAt time.Time
-	// Rank is the place in the admission queue, lowest first: the time of
-	// queueing moved forward by priority, so that age always wins in the end.
+	// Rank is the place in the lane, lowest first: the time from which it may be admitted,
+	// less a step for each band of its priority.
 	Rank time.Time
 	// Waiting is what of its own keeps a queued execution from being admitted.
 	Waiting Waiting
@@ -92,11 +92,12 @@ type Stored struct {
 	State   State
 	Waiting Waiting
 	Rank    time.Time
+	Lane    string
 }
 
 // MarkStored notes that the execution stands in the tables as it is now.
 func (e *Execution) MarkStored() {
-	e.stored = Stored{State: e.State, Waiting: e.Waiting, Rank: e.Rank}
+	e.stored = Stored{State: e.State, Waiting: e.Waiting, Rank: e.Rank, Lane: e.Lane}
 }
 
 // Stored returns how the execution stood when MarkStored was called last; the zero
@@ -140,9 +141,8 @@ type Recorded struct {
 
 // Policy holds the settings of the platform that commands need.
 type Policy struct {
-	// AgeingStep is how much waiting time one band of priority is worth: an
-	// execution of priority p is ranked as if it had been queued (p-1) steps
-	// earlier. So nothing waits behind a stream of more urgent ones for longer
+	// AgeingStep is how long the work of a user is passed over until it counts as one
+	// band of priority more (package admission), so that none stands still for longer
 	// than four steps. Default 30 s.
 	AgeingStep time.Duration
 	// StartLimit is how long a scheduled execution may wait for a worker before

@@ -201,7 +201,7 @@ func (s Situation) crowded() []Wait {
 func (a Ahead) whose(count int) string {
 	var why []string
 	if a.Higher > 0 {
-		why = append(why, plural(count, "one that is older or of higher priority", "older ones and ones of higher priority"))
+		why = append(why, plural(count, "one of another user with a higher priority", "those of other users with a higher priority"))
 	}
 	if a.Own > 0 {
 		why = append(why, plural(count, "one of its own user that came first", "those of its own user that came first"))

@@ -167,7 +167,7 @@ func TestExplain(t *testing.T) {
 			func(s *situation) {
 				s.Ahead.Higher, s.Next = execution.AheadMax, execution.Neighbour{ID: "n", Needs: slots(1)}
 			},
-			"It has been QUEUED for 1m30s: 10000 or more executions go before it: older ones and ones of higher priority.",
+			"It has been QUEUED for 1m30s: 10000 or more executions go before it: those of other users with a higher priority.",
 			[]execution.WaitCode{execution.WaitBehind},
 		},
 		"on hold": {
@@ -237,7 +237,7 @@ func TestExplain(t *testing.T) {
 			func(s *situation) {
 				s.Used, s.Ahead.Higher, s.Next = slots(10), 1, execution.Neighbour{ID: "big", Needs: slots(8), Ready: noon.Add(-time.Second)}
 			},
-			"It has been QUEUED for 1m30s: 1 execution goes before it: one that is older or of higher priority.",
+			"It has been QUEUED for 1m30s: 1 execution goes before it: one of another user with a higher priority.",
 			[]execution.WaitCode{execution.WaitBehind},
 		},
 		"more than its share": {
@@ -333,7 +333,7 @@ func TestTheOtherReasonsReadLikeSentencesToo(t *testing.T) {
 	waits := s.Explain().Waits
 	require.Len(t, waits, 3)
 	assert.Equal(t, "user ada holds 12 of the 16 slots of the resource class, and users who hold less go first", waits[1].Message)
-	assert.Equal(t, "about 21 executions go before it: older ones and ones of higher priority; those of its own user that came first; "+
+	assert.Equal(t, "about 21 executions go before it: those of other users with a higher priority; those of its own user that came first; "+
 		"those of other users, who take turns with its own", waits[2].Message)
 	assert.Equal(t, "`millrace queue resume --class gpu`", situated(func(s *execution.Situation) {
 		s.Holds = []execution.Hold{{What: "it", Since: noon, Resume: "millrace queue resume --class gpu"}}

@@ -94,10 +94,10 @@ const AheadMax = 10_000
 
 // Ahead counts the executions that go first, each number to AheadMax at most.
 type Ahead struct {
-	// Higher are those of a higher band, be it by priority or by age.
+	// Higher are those of other users with a higher priority.
 	Higher int
-	// Own are those of the same user in the same band, and Others about those of other
-	// users there (Turns).
+	// Own are those of the same user that come first, and Others about those of other
+	// users with the same priority (Turns).
 	Own, Others int
 	// Rivals is the weight of all other users of whom something waits, measured by that
 	// of its user.

@@ -60,14 +60,15 @@ WHERE s.booked <> s.held`,
 		},
 		{
 			Name:     "lanes-known",
-			Sentence: "Everything that waits or is admitted is in a lane that is known, for its class, user and executor.",
+			Sentence: "Everything that waits or is admitted is in a lane that is known, for its class, user, executor and priority.",
 			Kind:     Fault,
 			SQL: `
 SELECT e.id::text, format('%s of %s for %s in %s, lane %s: %s', e.user_name, e.tenant, e.executor, e.resource_class, coalesce(e.lane::text, '-'),
 	CASE WHEN l.id IS NULL THEN 'not known' ELSE format('%s of %s for %s in %s', l.user_name, l.tenant, l.executor, l.resource_class) END)
 FROM executions e LEFT JOIN admission_lanes l ON l.id = e.lane
 WHERE e.state IN ('QUEUED', 'SCHEDULED', 'RUNNING')
-	AND (l.resource_class, l.tenant, l.user_name, l.executor) IS DISTINCT FROM (e.resource_class, e.tenant, e.user_name, e.executor)`,
+	AND (l.resource_class, l.tenant, l.user_name, l.executor, l.priority)
+		IS DISTINCT FROM (e.resource_class, e.tenant, e.user_name, e.executor, (e.request ->> 'priority')::smallint)`,
 		},
 	}
 }

@@ -173,7 +173,7 @@ func (q *queueing) spend(c *candidate) (limits.Definition, time.Duration) {
 // concurrency key.
 func (q *queueing) enqueue(c *candidate, behind bool) error {
 	r := c.Request
-	lane := admission.NewLane(r.ResourceClass, r.Tenant, r.User, r.Executor, c.keys)
+	lane := admission.NewLane(r.ResourceClass, r.Tenant, r.User, r.Executor, r.Priority, c.keys)
 	c.Lane = lane.ID.String()
 	if err := c.Execution.Queue(later(c.now, q.buckets.now), q.store.policy); err != nil {
 		return err
@@ -198,21 +198,23 @@ func (q *queueing) save(ctx context.Context, tx pgx.Tx) error {
 		if err := q.buckets.save(ctx, b); err != nil {
 			return fmt.Errorf("save buckets: %w", err)
 		}
-		if err := q.saveLanes(ctx, b); err != nil {
+		if err := saveLanes(ctx, b, q.lanes); err != nil {
 			return fmt.Errorf("save lanes: %w", err)
 		}
 		return q.change.write(ctx, b)
 	})
 }
 
-func (q *queueing) saveLanes(ctx context.Context, tx statements) error {
-	if len(q.lanes) == 0 {
+// saveLanes makes sure that lanes are there.
+func saveLanes(ctx context.Context, tx statements, lanes []admission.Lane) error {
+	if len(lanes) == 0 {
 		return nil
 	}
 	// In one order, since two that make the same lanes wait for each other.
-	slices.SortFunc(q.lanes, func(a, b admission.Lane) int { return cmp.Compare(a.ID.String(), b.ID.String()) })
+	slices.SortFunc(lanes, func(a, b admission.Lane) int { return cmp.Compare(a.ID.String(), b.ID.String()) })
 	var ids, classes, tenants, users, executors, keys []string
-	for _, l := range q.lanes {
+	var priorities []int
+	for _, l := range lanes {
 		text := "[]"
 		if len(l.Keys) > 0 {
 			encoded, err := jsonText(&l.Keys)
@@ -223,15 +225,16 @@ func (q *queueing) saveLanes(ctx context.Context, tx statements) error {
 		}
 		ids, classes, tenants = append(ids, l.ID.String()), append(classes, l.Class), append(tenants, l.Tenant)
 		users, executors, keys = append(users, l.User), append(executors, l.Executor), append(keys, text)
+		priorities = append(priorities, l.Priority)
 	}
 	if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock_shared($1)`, int64(lanesLock)); err != nil {
 		return err
 	}
 	_, err := tx.Exec(ctx, `
-		INSERT INTO admission_lanes (id, resource_class, tenant, user_name, executor, keys)
-		SELECT n.id, n.class, n.tenant, n.user_name, n.executor, n.keys::jsonb
-		FROM unnest($1::text[]::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[])
-			AS n(id, class, tenant, user_name, executor, keys)
-		ON CONFLICT DO NOTHING`, ids, classes, tenants, users, executors, keys)
+		INSERT INTO admission_lanes (id, resource_class, tenant, user_name, executor, priority, keys)
+		SELECT n.id, n.class, n.tenant, n.user_name, n.executor, n.priority, n.keys::jsonb
+		FROM unnest($1::text[]::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::smallint[], $7::text[])
+			AS n(id, class, tenant, user_name, executor, priority, keys)
+		ON CONFLICT DO NOTHING`, ids, classes, tenants, users, executors, priorities, keys)
 	return err
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/millrace/millrace/internal/lease"
 	"github.com/millrace/millrace/internal/limits"
 	"github.com/millrace/millrace/internal/postgres"
-	"github.com/millrace/millrace/topics"
 )
 
 // Situation returns an execution with what it waits among, or ErrNotFound. All of it is
@@ -240,37 +239,36 @@ func (r *situationReader) countBefore(ctx context.Context, key limits.Key) (n in
 	return n, nil
 }
 
-// readAhead counts those that are to be admitted first. Ranks that lie in one step of
-// ageing count as one band, and everything older than four of them is in the highest.
+// readAhead counts those that are to be admitted first: what others ask for with a
+// higher priority, what the same user has before it, and as much of the others'
+// of the same priority as comes to their turn meanwhile. Users of whom nothing was
+// admitted for a while stand higher than their priority, which only the admitter knows.
 func (r *situationReader) readAhead(ctx context.Context) error {
 	e := r.Execution
-	band := min(max(int(r.Now.Sub(e.Rank)/r.step), 0), topics.MaxPriority-1)
-	newest := r.Now.Add(-time.Duration(band) * r.step)
-	oldest := newest.Add(-r.step)
-	if band == topics.MaxPriority-1 {
-		oldest = time.Unix(0, 0)
-	}
-	var higher, all, own, ownBefore int
+	var higher, all, ownHigher, own, ownBefore int
 	err := r.tx.QueryRow(ctx, `
-		SELECT ahead.n, peers.n, own.n, own.before
+		SELECT ahead.n, peers.n, own.higher, own.peers, own.before
 		FROM (
 			SELECT count(*) AS n FROM (
-				SELECT FROM generate_series(1, 5) AS p, LATERAL (
+				SELECT FROM generate_series($4::integer + 1, 5) AS p, LATERAL (
 					SELECT FROM executions q WHERE q.state = 'QUEUED' AND q.resource_class = $1 AND q.request ->> 'priority' = p::text
-					  AND q.rank <= $5 AND q.waits = 0 LIMIT $8) AS picked LIMIT $8) AS c) AS ahead, (
+					  AND q.waits = 0 LIMIT $7) AS picked LIMIT $7) AS c) AS ahead, (
 			SELECT count(*) AS n FROM (
-				SELECT FROM generate_series(1, 5) AS p, LATERAL (
-					SELECT FROM executions q WHERE q.state = 'QUEUED' AND q.resource_class = $1 AND q.request ->> 'priority' = p::text
-					  AND q.rank > $5 AND q.rank <= $4 AND q.waits = 0 LIMIT $8) AS picked LIMIT $8) AS c) AS peers, (
-			SELECT count(*) AS n, count(*) FILTER (WHERE (rank, id) < ($6, $7::text::uuid)) AS before FROM (
-				SELECT q.rank, q.id FROM admission_lanes l JOIN executions q ON q.lane = l.id
-				WHERE l.tenant = $2 AND l.user_name = $3 AND l.resource_class = $1
-				  AND q.state = 'QUEUED' AND q.waits = 0 AND q.rank > $5 AND q.rank <= $4
-				ORDER BY q.rank, q.id LIMIT $8) AS picked) AS own`,
-		e.Request.ResourceClass, e.Request.Tenant, e.Request.User, newest, oldest, e.Rank, e.ID, execution.AheadMax,
-	).Scan(&higher, &all, &own, &ownBefore)
+				SELECT FROM executions q WHERE q.state = 'QUEUED' AND q.resource_class = $1 AND q.request ->> 'priority' = $4::integer::text
+				  AND q.waits = 0 LIMIT $7) AS c) AS peers, (
+			SELECT count(*) FILTER (WHERE priority > $4) AS higher, count(*) FILTER (WHERE priority = $4) AS peers,
+				count(*) FILTER (WHERE priority > $4 OR priority = $4 AND (rank, id) < ($5, $6::text::uuid)) AS before
+			FROM (
+				SELECT q.rank, q.id, (q.request ->> 'priority')::integer AS priority FROM admission_lanes l JOIN executions q ON q.lane = l.id
+				WHERE l.tenant = $2 AND l.user_name = $3 AND l.resource_class = $1 AND q.state = 'QUEUED' AND q.waits = 0
+				ORDER BY q.rank, q.id LIMIT $7) AS picked) AS own`,
+		e.Request.ResourceClass, e.Request.Tenant, e.Request.User, e.Request.Priority, e.Rank, e.ID, execution.AheadMax,
+	).Scan(&higher, &all, &ownHigher, &own, &ownBefore)
 	if err != nil {
 		return fmt.Errorf("count executions ahead: %w", err)
+	}
+	if higher < execution.AheadMax {
+		higher = max(higher-ownHigher, 0)
 	}
 	r.Ahead = execution.Ahead{Higher: higher, Own: ownBefore}
 	cost := share(admission.Need(e.Request.Requirements), r.capacity)

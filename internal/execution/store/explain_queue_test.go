@@ -311,7 +311,7 @@ func TestAheadIsCountedNoFurther(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.announce(1)
-	first, last := b.submit(request(by("ada")))[0], b.submit(request(by("bob")))[0]
+	first, last := b.submit(request(by("ada"), func(r *topics.Request) { r.Priority = 5 }))[0], b.submit(request(by("bob")))[0]
 	b.queue(first, last)
 	_, err := b.pool.Exec(t.Context(), `
 		INSERT INTO executions (id, tenant, user_name, executor, resource_class, slots, request, state, version, attempt,

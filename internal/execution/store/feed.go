@@ -44,28 +44,43 @@ func deltas(executions []*execution.Execution) (map[classLane]admission.Delta, e
 		was := e.Stored()
 		queuedBefore, runningBefore := open(was.State)
 		queued, running := open(e.State)
-		arrived := queued == 1 && e.Waiting == execution.WaitingForTurn &&
-			(queuedBefore == 0 || was.Waiting != e.Waiting || !was.Rank.Equal(e.Rank))
-		queued, running = queued-queuedBefore, running-runningBefore
-		if queued == 0 && running == 0 && !arrived {
+		need := admission.Need(e.Request.Requirements)
+		if was.Lane != e.Lane && queuedBefore+runningBefore > 0 {
+			// It has left one lane for another.
+			left := admission.Delta{Queued: -queuedBefore, Running: -runningBefore, Used: need.Times(-runningBefore)}
+			if err := addDelta(all, e, was.Lane, left); err != nil {
+				return nil, err
+			}
+			queuedBefore, runningBefore = 0, 0
+		}
+		d := admission.Delta{Queued: queued - queuedBefore, Running: running - runningBefore}
+		d.Used = need.Times(d.Running)
+		if queued == 1 && e.Waiting == execution.WaitingForTurn &&
+			(queuedBefore == 0 || was.Waiting != e.Waiting || !was.Rank.Equal(e.Rank)) {
+			d.Rank = e.Rank
+		}
+		if d.Queued == 0 && d.Running == 0 && d.Rank.IsZero() {
 			continue
 		}
-		lane, err := uuid.Parse(e.Lane)
-		if err != nil {
-			return nil, fmt.Errorf("execution %s is in no lane: %w", e.ID, err)
+		if err := addDelta(all, e, e.Lane, d); err != nil {
+			return nil, err
 		}
-		at := classLane{e.Request.ResourceClass, lane}
-		d := all[at]
-		d.Lane = lane
-		d.Queued += queued
-		d.Running += running
-		d.Used = d.Used.Plus(admission.Need(e.Request.Requirements).Times(running))
-		if arrived {
-			d.Rank = earlier(d.Rank, e.Rank)
-		}
-		all[at] = d
 	}
 	return all, nil
+}
+
+func addDelta(all map[classLane]admission.Delta, e *execution.Execution, name string, d admission.Delta) error {
+	lane, err := uuid.Parse(name)
+	if err != nil {
+		return fmt.Errorf("execution %s is in no lane: %w", e.ID, err)
+	}
+	at := classLane{e.Request.ResourceClass, lane}
+	sum := all[at]
+	all[at] = admission.Delta{
+		Lane: lane, Queued: sum.Queued + d.Queued, Running: sum.Running + d.Running,
+		Used: sum.Used.Plus(d.Used), Rank: earlier(sum.Rank, d.Rank),
+	}
+	return nil
 }
 
 // earlier returns the earlier of two times, of which one may be zero.

@@ -28,7 +28,7 @@ const (
 func (r *admissionRound) restore(ctx context.Context) error {
 	q := admission.NewQueue(r.Config)
 	rows, err := r.tx.Query(ctx, `
-		SELECT l.id::text, l.tenant, l.user_name, l.executor, l.keys,
+		SELECT l.id::text, l.tenant, l.user_name, l.executor, l.priority, l.keys,
 			g.queued, g.running, g.slots, g.cpu_millis, g.memory_bytes, g.gpus, head.rank
 		FROM admission_ledger g JOIN admission_lanes l ON l.id = g.lane
 		LEFT JOIN LATERAL (
@@ -43,7 +43,7 @@ func (r *admissionRound) restore(ctx context.Context) error {
 	var rank *time.Time
 	lane := admission.Lane{Class: r.Class}
 	_, err = pgx.ForEachRow(rows, []any{
-		&id, &lane.Tenant, &lane.User, &lane.Executor, &lane.Keys, &d.Queued, &d.Running,
+		&id, &lane.Tenant, &lane.User, &lane.Executor, &lane.Priority, &lane.Keys, &d.Queued, &d.Running,
 		&d.Used[admission.Slots], &d.Used[admission.CPUMillis], &d.Used[admission.MemoryBytes], &d.Used[admission.GPUs], &rank,
 	}, func() error {
 		var err error
@@ -148,7 +148,7 @@ func (r *admissionRound) define(ctx context.Context, all []admission.Delta) erro
 	if len(ids) == 0 {
 		return nil
 	}
-	rows, err := r.tx.Query(ctx, `SELECT id::text, tenant, user_name, executor, keys FROM admission_lanes
+	rows, err := r.tx.Query(ctx, `SELECT id::text, tenant, user_name, executor, priority, keys FROM admission_lanes
 		WHERE id = ANY ($1::text[]::uuid[])`, ids)
 	if err != nil {
 		return fmt.Errorf("read lanes: %w", err)
@@ -156,7 +156,7 @@ func (r *admissionRound) define(ctx context.Context, all []admission.Delta) erro
 	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (admission.Lane, error) {
 		var id string
 		l := admission.Lane{Class: r.Class}
-		if err := row.Scan(&id, &l.Tenant, &l.User, &l.Executor, &l.Keys); err != nil {
+		if err := row.Scan(&id, &l.Tenant, &l.User, &l.Executor, &l.Priority, &l.Keys); err != nil {
 			return l, err
 		}
 		var err error

@@ -6,7 +6,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/millrace/millrace/internal/admission"
 	"github.com/millrace/millrace/internal/execution"
+	"github.com/millrace/millrace/internal/limits"
 )
 
 // Reprioritize gives an execution that waits another priority; see
@@ -36,6 +38,9 @@ func (s *Store) Reprioritize(ctx context.Context, id string, priority int, by, r
 			WHERE id = $1::text::uuid`, id, priority); err != nil {
 			return fmt.Errorf("update request: %w", err)
 		}
+		if err := moveLane(ctx, tx, e); err != nil {
+			return err
+		}
 		change := &change{}
 		change.touch(e)
 		return change.save(ctx, tx)
@@ -44,4 +49,19 @@ func (s *Store) Reprioritize(ctx context.Context, id string, priority int, by, r
 		return e, fmt.Errorf("reprioritize: %w", err)
 	}
 	return e, nil
+}
+
+// moveLane puts a queued execution into the lane of its priority.
+func moveLane(ctx context.Context, tx pgx.Tx, e *execution.Execution) error {
+	if e.Lane == "" {
+		return nil // it is in none yet
+	}
+	var keys []limits.Key
+	if err := tx.QueryRow(ctx, `SELECT keys FROM admission_lanes WHERE id = $1::text::uuid`, e.Lane).Scan(&keys); err != nil {
+		return fmt.Errorf("read lane: %w", err)
+	}
+	r := e.Request
+	lane := admission.NewLane(r.ResourceClass, r.Tenant, r.User, r.Executor, r.Priority, keys)
+	e.Lane = lane.ID.String()
+	return saveLanes(ctx, tx, []admission.Lane{lane})
 }

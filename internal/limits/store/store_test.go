@@ -76,8 +76,8 @@ func summary(changes []store.Change) []string {
 func (b *bench) lane(keys string, ledger, feed int) {
 	b.t.Helper()
 	b.exec(`WITH lane AS (
-			INSERT INTO admission_lanes (id, resource_class, tenant, user_name, executor, keys)
-			VALUES (gen_random_uuid(), 'default', 't', 'u', 'process', $1) RETURNING id),
+			INSERT INTO admission_lanes (id, resource_class, tenant, user_name, executor, priority, keys)
+			VALUES (gen_random_uuid(), 'default', 't', 'u', 'process', 3, $1) RETURNING id),
 		counted AS (
 			INSERT INTO admission_ledger (lane, resource_class, queued) SELECT id, 'default', $2 FROM lane)
 		INSERT INTO admission_feed (resource_class, lane, queued, running, slots, cpu_millis, memory_bytes, gpus)

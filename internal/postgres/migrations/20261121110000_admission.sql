@@ -2,7 +2,7 @@
 
 -- Admission (internal/admission, internal/execution/store). A lane holds what waits
 -- for one resource class and has the same things in its way: one user, one executor,
--- the same keys of limits. Its id is a digest of these, so that whoever queues an
+-- one priority, the same keys of limits. Its id is a digest of these, so that whoever queues an
 -- execution knows it.
 CREATE TABLE admission_lanes (
     id             uuid        PRIMARY KEY,
@@ -10,6 +10,7 @@ CREATE TABLE admission_lanes (
     tenant         text        NOT NULL,
     user_name      text        NOT NULL,
     executor       text        NOT NULL,
+    priority       smallint    NOT NULL,
     -- [{"limit": ..., "value": ...}], by name of the limit.
     keys           jsonb       NOT NULL DEFAULT '[]',
     created_at     timestamptz NOT NULL DEFAULT now()
@@ -85,11 +86,12 @@ UPDATE executions SET
     -- As admission.NewLane does it, for a lane without keys.
     lane = encode(substring(sha256(convert_to(
         octet_length(resource_class) || ':' || resource_class || octet_length(tenant) || ':' || tenant ||
-        octet_length(user_name) || ':' || user_name || octet_length(executor) || ':' || executor, 'UTF8')) FROM 1 FOR 16), 'hex')::uuid
+        octet_length(user_name) || ':' || user_name || octet_length(executor) || ':' || executor ||
+        '1:' || (request ->> 'priority'), 'UTF8')) FROM 1 FOR 16), 'hex')::uuid
 WHERE state IN ('REQUESTED', 'QUEUED', 'SCHEDULED', 'RUNNING');
 
-INSERT INTO admission_lanes (id, resource_class, tenant, user_name, executor)
-SELECT DISTINCT lane, resource_class, tenant, user_name, executor FROM executions
+INSERT INTO admission_lanes (id, resource_class, tenant, user_name, executor, priority)
+SELECT DISTINCT lane, resource_class, tenant, user_name, executor, (request ->> 'priority')::smallint FROM executions
 WHERE state IN ('QUEUED', 'SCHEDULED', 'RUNNING');
 
 INSERT INTO admission_ledger (lane, resource_class, queued, running, slots, cpu_millis, memory_bytes, gpus)
