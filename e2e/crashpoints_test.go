@@ -187,8 +187,8 @@ func (c *crasher) workload(point crash.Point) []*program {
 	}
 	later := time.Now().Add(time.Hour).UTC().Truncate(time.Second)
 	limited := run(client.ProcessSpec{Command: sh("trace end"), Env: map[string]string{"E2E_TRACE": c.trace}},
-		want{state: client.TimedOut, reason: "queue_limit", limit: "queue"})
-	limited.kind, limited.request.NotBefore, limited.request.Limits = "limited", &later, &client.Limits{Queue: "300ms"}
+		want{state: client.TimedOut, reason: "total_limit", limit: "total"})
+	limited.kind, limited.request.NotBefore, limited.request.Limits = "limited", &later, &client.Limits{Total: "300ms"}
 	all = append(all, &limited)
 	if point.Name == "worker.offered" {
 		for range 24 { // so that some lie in the partitions of either worker

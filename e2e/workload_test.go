@@ -141,7 +141,9 @@ func (in *installation) diagnose() {
 	t.Helper()
 	for what, sql := range map[string]string{
 		"executions":  `SELECT state || ' ' || count(*) || ', due ' || coalesce(min(due_at - now())::text, 'never') FROM executions GROUP BY state`,
-		"open":        `SELECT id || ' ' || state || ' attempt ' || attempt || ' worker ' || coalesce(worker, '-') || ' lease ' || coalesce((lease_expires_at - now())::text, '-') FROM executions WHERE finished_at IS NULL LIMIT 20`,
+		"open":        `SELECT id || ' ' || state || ' attempt ' || attempt || ' worker ' || coalesce(worker, '-') || ' lease ' || coalesce((lease_expires_at - now())::text, '-') || ' of ' || resource_class || ' waits ' || waits || ' ready ' || coalesce((ready_at - now())::text, '-') || ' needs ' || slots || ' ' || cpu_millis || ' ' || memory_bytes || ' ' || gpus || ' key ' || coalesce(concurrency_key, '-') FROM executions WHERE finished_at IS NULL LIMIT 20`,
+		"ledger":      `SELECT resource_class || ' queued ' || queued || ' running ' || running || ' slots ' || slots || ' at ' || updated_at FROM admission_ledger`,
+		"feed":        `SELECT resource_class || ' queued ' || queued || ' running ' || running || ' rank ' || coalesce(rank::text, '-') || ' tx ' || tx FROM admission_feed`,
 		"outbox":      `SELECT status || ' shard ' || shard || ' ' || count(*) || coalesce(' ' || max(last_error), '') FROM outbox_events WHERE status <> 'PUBLISHED' GROUP BY status, shard`,
 		"leases":      `SELECT name || ' ' || owner || ' token ' || token || ' for ' || (expires_at - now()) FROM leases`,
 		"workers":     `SELECT id || ' slots ' || slots || ' for ' || (expires_at - now()) FROM workers`,

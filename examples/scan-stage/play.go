@@ -150,8 +150,9 @@ func (s *scene) install(ctx context.Context) error {
 
 // startStage starts the stage as app.Main would, with no role but its own.
 func (s *scene) startStage(ctx context.Context) (*role, error) {
-	dsn, err := s.dsn, error(nil)
+	dsn := s.dsn
 	if dsn == "" {
+		var err error
 		if dsn, err = embedded.PostgresDSN(filepath.Join(s.dir, instance.PostgresDir)); err != nil {
 			return nil, err
 		}

@@ -261,8 +261,10 @@ func TestWorkersAreListed(t *testing.T) {
 	}))
 	b.queue(ids...)
 	b.admit(0)
+	require.NoError(t, b.offerAll(t.Context()))
 	claimed, err := b.Claim(t.Context(), store.Claim{
-		Worker: "w", Classes: []string{"default"}, Executors: []string{"process"}, Lease: time.Minute, Slots: 4, GPUs: 1,
+		Worker: "w", Classes: []string{"default"}, Executors: []string{"process"}, Lease: time.Minute,
+		Refs: []store.Ref{{ID: ids[0], Attempt: b.get(ids[0]).Attempt}},
 	})
 	require.NoError(t, err)
 	require.Len(t, claimed, 1)

@@ -36,6 +36,7 @@ type pod struct {
 	kill     context.Context // ends when it has to
 	ask, end context.CancelFunc
 	deadline *time.Timer
+	until    time.Time // what deadline is set to; under the cluster's lock
 
 	mu      sync.Mutex
 	output  []piece
@@ -90,6 +91,25 @@ func (c *cluster) Running(execution string) []int {
 		}
 	}
 	return running
+}
+
+func (c *cluster) Until(execution string) time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	pods := c.pods[execution]
+	return pods[len(pods)-1].until
+}
+
+// extend moves the deadline of an attempt.
+func (c *cluster) extend(execution string, attempt int, deadline time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, p := range c.pods[execution] {
+		if p.attempt == attempt {
+			p.until = deadline
+			p.deadline.Reset(time.Until(deadline))
+		}
+	}
 }
 
 func (c *cluster) Overlapped() []string {
@@ -150,7 +170,7 @@ func (c *cluster) create(task executor.Task, spec program, deadline time.Time) e
 	p := &pod{attempt: attempt, checkpoint: task.Checkpoint, news: make(chan struct{})}
 	p.kill, p.end = context.WithCancel(context.Background())
 	p.term, p.ask = context.WithCancel(p.kill)
-	p.deadline = time.AfterFunc(time.Until(deadline), p.end)
+	p.until, p.deadline = deadline, time.AfterFunc(time.Until(deadline), p.end)
 	c.pods[execution] = append(c.pods[execution], p)
 	c.started[execution]++
 	c.all.Go(func() { p.run(spec) })
@@ -266,16 +286,16 @@ func (r program) run(p *pod) executor.Result {
 	case "environment":
 		fmt.Fprint(out, "POD=of its own\n")
 	case "beat":
-		return r.beat(p, p.term)
+		return r.beat(p.term, p)
 	case "stubborn":
-		return r.beat(p, p.kill)
+		return r.beat(p.kill, p)
 	default:
 		return executor.Result{Outcome: executor.Failed, Reason: "no_such_image", Message: "there is no image " + r.Do}
 	}
 	return executor.Result{Outcome: executor.Completed}
 }
 
-func (r program) beat(p *pod, until context.Context) executor.Result {
+func (r program) beat(until context.Context, p *pod) executor.Result {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for {

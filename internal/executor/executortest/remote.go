@@ -29,6 +29,9 @@ type Side interface {
 	// Running returns the numbers of those attempts of an execution of which
 	// something runs.
 	Running(execution string) []int
+	// Until is when the latest attempt of an execution is ended, as the side was told
+	// last.
+	Until(execution string) time.Time
 	// Overlapped returns the executions of which two attempts have run at once.
 	Overlapped() []string
 	// Started is how often an attempt of an execution was started.
@@ -59,23 +62,23 @@ func RunRemote(t *testing.T, r Remote) {
 	}
 }
 
-func task(spec []byte, attempt int) executor.Task {
-	return executor.Task{ExecutionID: NewID(), Attempt: attempt, Spec: spec, MaxOutputBytes: ample}
+// task is the first attempt of an execution.
+func task(spec []byte) executor.Task {
+	return executor.Task{ExecutionID: NewID(), Attempt: 1, Spec: spec, MaxOutputBytes: ample}
 }
 
 // The lease is watched where the attempt runs, for its worker may be dead.
 func remoteLeaseEnds(t *testing.T, r Remote) {
 	side := r.Side(t)
 	e, kill := side.Worker()
-	a := StartTask(t, e, task(r.Stubborn, 1), longLease)
+	a := StartTask(t, e, task(r.Stubborn), longLease)
 	a.WaitStdout(t, "beat")
 	require.Equal(t, []int{1}, side.Running(a.ID))
 	a.Lease.Extend(2 * time.Second)
 	end := a.Lease.Deadline()
-	// The side has learned of the shorter lease once the worker has seen another beat;
-	// a worker that dies before has told it of a longer one, which it may use up.
-	before := len(a.Stdout())
-	require.Eventually(t, func() bool { return len(a.Stdout()) > before || len(side.Running(a.ID)) == 0 }, Patience, time.Millisecond)
+	// A worker that dies before it has told of the shorter lease leaves the side the
+	// longer one.
+	require.Eventually(t, func() bool { return !side.Until(a.ID).After(end) }, Patience, time.Millisecond)
 	kill()
 	require.Eventually(t, func() bool { return len(side.Running(a.ID)) == 0 }, Patience, 5*time.Millisecond)
 	assert.Equal(t, executor.Abandoned, a.Wait(t).Outcome)
@@ -85,7 +88,7 @@ func remoteLeaseEnds(t *testing.T, r Remote) {
 func remoteLeaseExtended(t *testing.T, r Remote) {
 	side := r.Side(t)
 	e, _ := side.Worker()
-	a := StartTask(t, e, task(r.Beat, 1), 2*time.Second)
+	a := StartTask(t, e, task(r.Beat), 2*time.Second)
 	first := a.Lease.Deadline()
 	a.Lease.Extend(longLease)
 	require.Eventually(t, func() bool { return time.Now().After(first) }, Patience, 10*time.Millisecond)
@@ -100,7 +103,7 @@ func remoteLeaseExtended(t *testing.T, r Remote) {
 func remoteFence(t *testing.T, r Remote) {
 	side := r.Side(t)
 	first, kill := side.Worker()
-	one := task(r.Stubborn, 1)
+	one := task(r.Stubborn)
 	a := StartTask(t, first, one, longLease)
 	a.WaitStdout(t, "beat")
 	kill()
@@ -125,7 +128,7 @@ func remoteDoubt(t *testing.T, r Remote) {
 		side := r.Side(t)
 		e, _ := side.Worker()
 		side.Disturb(n)
-		a := StartTask(t, e, task(r.Succeed, 1), longLease)
+		a := StartTask(t, e, task(r.Succeed), longLease)
 		result := a.Wait(t)
 		assert.Equal(t, executor.Completed, result.Outcome, result.Message)
 		assert.Equal(t, 1, side.Started(a.ID), "%d answers were lost", n)
@@ -137,9 +140,9 @@ func remoteOutput(t *testing.T, r Remote) {
 	const n = 300_001
 	side := r.Side(t)
 	e, _ := side.Worker()
-	beat := StartTask(t, e, task(r.Beat, 1), longLease)
+	beat := StartTask(t, e, task(r.Beat), longLease)
 	beat.WaitStdout(t, "beat")
-	a := StartTask(t, e, task(r.Flood(n), 1), longLease)
+	a := StartTask(t, e, task(r.Flood(n)), longLease)
 	for range 50 {
 		side.Disturb(2)
 	}
@@ -152,9 +155,9 @@ func remoteOutput(t *testing.T, r Remote) {
 func remoteCleans(t *testing.T, r Remote) {
 	side := r.Side(t)
 	e, _ := side.Worker()
-	done := StartTask(t, e, task(r.Succeed, 1), longLease)
+	done := StartTask(t, e, task(r.Succeed), longLease)
 	done.Wait(t)
-	stopped := StartTask(t, e, task(r.Beat, 1), longLease)
+	stopped := StartTask(t, e, task(r.Beat), longLease)
 	stopped.WaitStdout(t, "beat")
 	stopped.Cancel(executor.ErrShutdown)
 	stopped.Wait(t)

@@ -85,7 +85,7 @@ func (a *following) run(ctx context.Context, spec program) executor.Result {
 		ended, result := a.read(ctx, moved, left)
 		switch {
 		case !ended:
-		case ctx.Err() != nil && result.Outcome != executor.Completed:
+		case ctx.Err() != nil && (result.Outcome != executor.Completed || errors.Is(context.Cause(ctx), executor.ErrLeaseLost)):
 			return executor.Stopped(context.Cause(ctx))
 		case time.Until(a.lease.Deadline()) <= 0:
 			return executor.Stopped(executor.ErrLeaseLost)
@@ -125,9 +125,7 @@ func (a *following) tellDeadline() {
 		return
 	}
 	if a.call(func() error {
-		if p := a.cluster.find(a.task.ExecutionID, a.task.Attempt); p != nil {
-			p.deadline.Reset(time.Until(deadline))
-		}
+		a.cluster.extend(a.task.ExecutionID, a.task.Attempt, deadline)
 		return nil
 	}) == nil {
 		a.told = deadline
