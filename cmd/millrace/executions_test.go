@@ -172,11 +172,18 @@ func TestOutputsGoWhereTheyBelong(t *testing.T) {
 	c.api.mux.HandleFunc("GET /v1/executions/{id}/output", func(w http.ResponseWriter, r *http.Request) {
 		_, _ = w.Write([]byte("\x00\xff of " + r.URL.RawQuery))
 	})
+	c.api.answers("GET /v1/executions/"+id1, 200, completed)
 	require.Equal(t, exitOK, c.run("executions", "output", id1, "--attempt", "2"))
 	assert.Equal(t, "\x00\xff of attempt=2&stream=stdout", c.out.String())
 	assert.Equal(t, "\x00\xff of attempt=2&stream=stderr", c.err.String())
 	require.Equal(t, exitOK, c.run("executions", "output", id1, "--stream", "stderr"))
 	assert.Equal(t, "\x00\xff of stream=stderr", c.out.String())
+	const cut = "\nmillrace: stderr is cut: 8.8 KiB were written, the first 100 B are kept\n"
+	assert.Equal(t, cut, c.err.String())
+	require.Equal(t, exitOK, c.run("executions", "output", id1))
+	assert.Equal(t, "\x00\xff of stream=stderr"+cut, c.err.String())
+	require.Equal(t, exitOK, c.run("executions", "output", id1, "--stream", "stdout"))
+	assert.Empty(t, c.err.String(), "nothing of stdout is missing")
 }
 
 func TestResultIsPassedOnAsItIs(t *testing.T) {

@@ -109,15 +109,16 @@ func TestSignalsAreCoalesced(t *testing.T) {
 	}
 	sender.Wake("last")
 	received := 0
-	for {
+	// What is due together goes out in any order.
+	for last := false; !last || received == 0; {
 		n, err := conn.Conn().WaitForNotification(t.Context())
 		require.NoError(t, err)
 		if n.Payload == "last" {
-			break
+			last = true
+		} else {
+			received++
 		}
-		received++
 	}
-	assert.Positive(t, received)
 	assert.Less(t, received, wakes/10)
 	_, err = conn.Exec(t.Context(), "UNLISTEN *")
 	require.NoError(t, err)

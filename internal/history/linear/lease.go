@@ -32,7 +32,7 @@ type Call struct {
 	Worker    string
 	Attempt   int
 	// Leads is the state that a Finish or an Expire leads to when it is accepted:
-	// Queued stands for another attempt.
+	// Queued stands for another attempt, or for the end if a cancel was asked for.
 	Leads execution.State
 }
 
@@ -112,9 +112,12 @@ func (s lease) apply(c Call) (lease, bool) {
 	}
 }
 
-// leave ends the attempt.
+// leave ends the attempt. What was asked to stop is not tried again.
 func (s lease) leave(to execution.State) lease {
-	if to == execution.Queued {
+	switch {
+	case to == execution.Queued && s.cancel:
+		to = execution.Cancelled
+	case to == execution.Queued:
 		s.attempt++
 	}
 	s.state = to

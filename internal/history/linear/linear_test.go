@@ -40,6 +40,10 @@ func finish(worker string, attempt int) linear.Call {
 	return linear.Call{Kind: linear.Finish, Worker: worker, Attempt: attempt, Leads: execution.Completed}
 }
 
+func handBack(worker string, attempt int) linear.Call {
+	return linear.Call{Kind: linear.Finish, Worker: worker, Attempt: attempt, Leads: execution.Queued}
+}
+
 func expire(attempt int) linear.Call {
 	return linear.Call{Kind: linear.Expire, Attempt: attempt, Leads: execution.Queued}
 }
@@ -68,6 +72,11 @@ func TestSoundLeases(t *testing.T) {
 		"a cancel is delivered": func(s script) {
 			s.lease(50, 60, linear.Call{Kind: linear.Cancel}, linear.Answer{Outcome: linear.Accepted, State: execution.Running, Attempt: 1})
 			s.lease(61, 70, linear.Call{Kind: linear.Heartbeat, Worker: "w1", Attempt: 1}, linear.Answer{Outcome: linear.Accepted, Cancel: true})
+		},
+		"what is to stop is handed back": func(s script) {
+			s.lease(50, 60, linear.Call{Kind: linear.Cancel}, linear.Answer{Outcome: linear.Accepted, State: execution.Running, Attempt: 1})
+			s.lease(61, 70, handBack("w1", 1), accepted)
+			s.lease(71, 80, linear.Call{Kind: linear.Read}, linear.Answer{Outcome: linear.Accepted, State: execution.Cancelled, Attempt: 1})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -112,6 +121,11 @@ func TestPlantedLeaseDefects(t *testing.T) {
 		"a cancel is forgotten": func(s script) {
 			s.lease(50, 60, linear.Call{Kind: linear.Cancel}, linear.Answer{Outcome: linear.Accepted, State: execution.Running, Attempt: 1})
 			s.lease(61, 70, linear.Call{Kind: linear.Heartbeat, Worker: "w1", Attempt: 1}, accepted)
+		},
+		"what is to stop is tried again": func(s script) {
+			s.lease(50, 60, linear.Call{Kind: linear.Cancel}, linear.Answer{Outcome: linear.Accepted, State: execution.Running, Attempt: 1})
+			s.lease(61, 70, handBack("w1", 1), accepted)
+			s.lease(71, 80, linear.Call{Kind: linear.Admit, Attempt: 2}, accepted)
 		},
 		"life after the end": func(s script) {
 			s.lease(50, 60, finish("w1", 1), accepted)
