@@ -84,8 +84,9 @@ func (q *Queue) bandOf(l *lane) (band int, risesAt time.Time) {
 	if at := l.turn().at; at.After(since) {
 		since = at
 	}
-	steps := max(q.now.Sub(since)/q.cfg.Step, 0)
-	return int(min(time.Duration(l.Priority-1)+steps, bands-1)), since.Add((steps + 1) * q.cfg.Step)
+	waited := max(q.now.Sub(since), 0)
+	band = min(l.Priority-1+int(min(waited/q.cfg.Step, bands)), bands-1)
+	return band, since.Add(waited - waited%q.cfg.Step + q.cfg.Step)
 }
 
 // Knows reports whether the lane was defined.
