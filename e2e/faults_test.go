@@ -57,8 +57,10 @@ func TestServersGoAwayAndComeBack(t *testing.T) {
 	}
 	all := simple(60, "0.05")
 	w := newWorkload(in, front.client())
+	pending := func() int { return in.count(`SELECT count(*) FROM outbox_events WHERE status = 'PENDING'`) }
 	w.submit(all[:20])
 	w.finish()
+	await(t, startWithin, "all is published that was told before", func() bool { return pending() == 0 })
 
 	require.NoError(t, in.kafka.Kill(0))
 	for _, p := range processes {
@@ -67,7 +69,7 @@ func TestServersGoAwayAndComeBack(t *testing.T) {
 		assert.NotContains(t, p.failing(), "postgres")
 	}
 	w.submit(all[20:40]) // the outbox keeps them
-	assert.Equal(t, 20, in.count(`SELECT count(*) FROM outbox_events WHERE status = 'PENDING'`))
+	assert.Equal(t, 20, pending())
 	require.NoError(t, in.kafka.Restart(t.Context(), 0))
 	in.awaitReady()
 	w.finish()
