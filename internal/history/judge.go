@@ -17,10 +17,8 @@ type Rules struct {
 	Capacity map[string]Resources
 	Limits   []Limit
 	// PassedOver is for how long an execution may wait behind one that comes after it
-	// in the same queue, with AgeingStep the worth of one step of priority. 0: the
-	// order is not judged.
+	// in the same queue, with the same priority. 0: the order is not judged.
 	PassedOver time.Duration
-	AgeingStep time.Duration
 	// Settled asks that every execution has ended.
 	Settled bool
 	// Purged says that rows and events of before may be missing: histories are judged

@@ -93,7 +93,7 @@ func strict() history.Rules {
 			{Name: "starts", Key: byUser, Every: 100 * time.Millisecond, Burst: 2},
 			{Name: "at_once", Key: byUser, Concurrency: 2},
 		},
-		PassedOver: 50 * time.Millisecond, AgeingStep: time.Second, Settled: true,
+		PassedOver: 50 * time.Millisecond, Settled: true,
 	}
 }
 

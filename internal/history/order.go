@@ -63,8 +63,12 @@ func queueOf(l *Life) string {
 func (v *verdict) order(h History, r Rules) {
 	queues := map[string][]Wait{}
 	for _, l := range h.Lives {
-		if l.Request.ConcurrencyKey == "" {
-			queues[queueOf(l)] = append(queues[queueOf(l)], l.Waits()...)
+		if l.Request.ConcurrencyKey != "" {
+			continue
+		}
+		for _, w := range l.Waits() {
+			key := fmt.Sprintf("%s/priority %d", queueOf(l), w.Priority)
+			queues[key] = append(queues[key], w)
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(queues)) {
@@ -75,8 +79,7 @@ func (v *verdict) order(h History, r Rules) {
 // queue goes through the waits of one queue from the last place to the first, with
 // the times at which those behind were admitted.
 func (v *verdict) queue(key string, waits []Wait, r Rules) {
-	rank := func(w Wait) time.Time { return w.ReadyAt.Add(-time.Duration(w.Priority-1) * r.AgeingStep) }
-	slices.SortFunc(waits, func(a, b Wait) int { return rank(b).Compare(rank(a)) })
+	slices.SortFunc(waits, func(a, b Wait) int { return b.ReadyAt.Compare(a.ReadyAt) })
 	type admission struct {
 		at   time.Time
 		wait Wait
@@ -86,7 +89,7 @@ func (v *verdict) queue(key string, waits []Wait, r Rules) {
 		// Somebody behind was admitted when this one had been waiting for a while, and
 		// this one was not for another while.
 		i, _ := slices.BinarySearchFunc(behind, w.From.Add(r.PassedOver), func(a admission, t time.Time) int { return a.at.Compare(t) })
-		if i < len(behind) && (w.To.IsZero() || w.To.Sub(behind[i].at) > r.PassedOver) && rank(w).Before(rank(behind[i].wait)) {
+		if i < len(behind) && (w.To.IsZero() || w.To.Sub(behind[i].at) > r.PassedOver) && w.ReadyAt.Before(behind[i].wait.ReadyAt) {
 			v.add("order", key, "%s waits since %s; %s behind it was admitted at %s, it at %s",
 				w.Life.ID, stamp(w.From), behind[i].wait.Life.ID, stamp(behind[i].at), stamp(w.To))
 			return

@@ -73,8 +73,8 @@ func rules() history.Rules {
 			},
 		},
 		// Locked rows are passed over, and what was queued last may be read late.
-		PassedOver: 5 * time.Second, AgeingStep: ageingStep,
-		Settled: true,
+		PassedOver: 5 * time.Second,
+		Settled:    true,
 	}
 }
 
