@@ -69,6 +69,9 @@ func (in *installation) publishedAll(kill, restart func()) {
 	waiting := in.count(`SELECT count(*) FROM outbox_events WHERE status = 'PENDING'`)
 	assert.GreaterOrEqual(t, waiting, 60, "what was submitted while the broker was away waits")
 	restart()
+	// There is no worker, so QUEUED is where they rest. Before that the outbox may be
+	// empty and the views up to date while the coordinator has yet to read its requests.
+	await(t, stuckAfter, "all are queued", func() bool { return in.count(`SELECT count(*) FROM executions WHERE state = 'QUEUED'`) == 100 })
 	in.settled()
 	assert.Equal(t, 100, in.count(`SELECT count(DISTINCT event_id) FROM event_log WHERE type = 'millrace.execution.requested.v1'`))
 	assert.Zero(t, in.count(`SELECT count(*) FROM outbox_events WHERE attempts > 0`), "a broker that is away costs no attempts")
