@@ -15,22 +15,9 @@ import (
 // execution.Reprioritize. It returns the execution as it then stands, also together
 // with execution.ErrAdmitted or execution.ErrTerminal, when it comes too late.
 func (s *Store) Reprioritize(ctx context.Context, id string, priority int, by, reason string) (*execution.Execution, error) {
-	if err := checkID(id); err != nil {
-		return nil, err
-	}
-	var e *execution.Execution
-	err := s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		found, err := lockByID(ctx, tx, []string{id})
-		if err != nil {
-			return err
-		}
-		l, ok := found[id]
-		if !ok {
-			return fmt.Errorf("execution %s: %w", id, ErrNotFound)
-		}
-		e = l.Execution
-		before := e.Version
-		if err := e.Reprioritize(l.now, priority, by, reason, s.policy); err != nil || e.Version == before {
+	e, err := s.command(ctx, id, func(ctx context.Context, tx pgx.Tx, l loaded) error {
+		before := l.Version
+		if err := l.Reprioritize(l.now, priority, by, reason, s.policy); err != nil || l.Version == before {
 			return err
 		}
 		// Of the request this is all that ever changes, so save does not write it.
@@ -38,12 +25,7 @@ func (s *Store) Reprioritize(ctx context.Context, id string, priority int, by, r
 			WHERE id = $1::text::uuid`, id, priority); err != nil {
 			return fmt.Errorf("update request: %w", err)
 		}
-		if err := moveLane(ctx, tx, e); err != nil {
-			return err
-		}
-		change := &change{}
-		change.touch(e)
-		return change.save(ctx, tx)
+		return moveLane(ctx, tx, l.Execution)
 	}, WakeAdmission)
 	if err != nil {
 		return e, fmt.Errorf("reprioritize: %w", err)

@@ -153,6 +153,37 @@ func lockByID(ctx context.Context, tx pgx.Tx, ids []string) (map[string]loaded, 
 	return byID, nil
 }
 
+// command runs do on one execution under its row lock and saves it when that has
+// changed it. It returns the execution as it then stands, also together with do's
+// error; nil with ErrNotFound when there is none.
+func (s *Store) command(
+	ctx context.Context, id string, do func(ctx context.Context, tx pgx.Tx, l loaded) error, wake ...string,
+) (*execution.Execution, error) {
+	if err := checkID(id); err != nil {
+		return nil, err
+	}
+	var e *execution.Execution
+	err := s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		found, err := lockByID(ctx, tx, []string{id})
+		if err != nil {
+			return err
+		}
+		l, ok := found[id]
+		if !ok {
+			return fmt.Errorf("execution %s: %w", id, ErrNotFound)
+		}
+		e = l.Execution
+		before := e.Version
+		if err := do(ctx, tx, l); err != nil || e.Version == before {
+			return err
+		}
+		change := &change{}
+		change.touch(e)
+		return change.save(ctx, tx)
+	}, wake...)
+	return e, err
+}
+
 // change is what one transaction does to executions: the rows to write and the
 // records to publish.
 type change struct {
