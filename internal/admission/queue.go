@@ -345,9 +345,6 @@ func (q *Queue) SetHolds(held func(tenant, user string) bool) {
 // Free returns what is not in use.
 func (q *Queue) Free() Resources { return q.total.Minus(q.used) }
 
-// Used returns what is in use.
-func (q *Queue) Used() Resources { return q.used }
-
 // Forget drops lanes in which nothing is and nobody has come for a while, so that
 // memory does not grow with the users and keys there have ever been.
 func (q *Queue) Forget() {

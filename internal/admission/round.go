@@ -175,6 +175,10 @@ func (q *Queue) best() *lane {
 	return nil
 }
 
+// Crowded reports, between rounds, whether something waits that nothing but a lack of
+// room keeps from being let through.
+func (q *Queue) Crowded() bool { return q.best() != nil }
+
 // Choice is the outcome of Next.
 type Choice int
 
