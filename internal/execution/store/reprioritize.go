@@ -25,7 +25,7 @@ func (s *Store) Reprioritize(ctx context.Context, id string, priority int, by, r
 			WHERE id = $1::text::uuid`, id, priority); err != nil {
 			return fmt.Errorf("update request: %w", err)
 		}
-		return moveLane(ctx, tx, l.Execution)
+		return moveFlow(ctx, tx, l.Execution)
 	}, WakeAdmission)
 	if err != nil {
 		return e, fmt.Errorf("reprioritize: %w", err)
@@ -33,17 +33,17 @@ func (s *Store) Reprioritize(ctx context.Context, id string, priority int, by, r
 	return e, nil
 }
 
-// moveLane puts a queued execution into the lane of its priority.
-func moveLane(ctx context.Context, tx pgx.Tx, e *execution.Execution) error {
-	if e.Lane == "" {
+// moveFlow puts a queued execution into the flow of its priority.
+func moveFlow(ctx context.Context, tx pgx.Tx, e *execution.Execution) error {
+	if e.Flow == "" {
 		return nil // it is in none yet
 	}
 	var keys []limits.Key
-	if err := tx.QueryRow(ctx, `SELECT keys FROM admission_lanes WHERE id = $1::text::uuid`, e.Lane).Scan(&keys); err != nil {
-		return fmt.Errorf("read lane: %w", err)
+	if err := tx.QueryRow(ctx, `SELECT keys FROM admission_flows WHERE id = $1::text::uuid`, e.Flow).Scan(&keys); err != nil {
+		return fmt.Errorf("read flow: %w", err)
 	}
 	r := e.Request
-	lane := admission.NewLane(r.ResourceClass, r.Tenant, r.User, r.Executor, r.Priority, keys)
-	e.Lane = lane.ID.String()
-	return saveLanes(ctx, tx, []admission.Lane{lane})
+	flow := admission.NewFlow(r.ResourceClass, r.Tenant, r.User, r.Executor, r.Priority, keys)
+	e.Flow = flow.ID.String()
+	return saveFlows(ctx, tx, []admission.Flow{flow})
 }
