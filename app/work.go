@@ -112,7 +112,7 @@ func newKeeper(cfg configs.Config, pool *pgxpool.Pool, log *slog.Logger, reg pro
 
 func newRecorderConsumer(reg prometheus.Registerer) pipeline.Consumer { return recorder.New(reg) }
 
-func newExecutionsView() pipeline.Consumer { return projections.Executions() }
+func newExecutionsView() pipeline.Consumer { return projections.Executions().Consumer() }
 
 func newCoordinatorConsumer(bounds coordinator.Limits, st *store.Store) pipeline.Consumer {
 	return coordinator.NewConsumer(st, bounds)
