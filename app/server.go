@@ -114,24 +114,26 @@ func newAPI(
 		return nil, err
 	}
 	return rest.New(rest.Deps{
-		Executions:  st,
-		Results:     kept,
-		Lists:       projections.NewReader(c.pool),
-		History:     eventlog.NewReader(c.pool),
-		Topics:      rest.NewBrokerTopics(c.admin, cfg.TopicNaming(), cfg.TopicSpecs()),
-		DeadLetters: letters,
-		Outbox:      outbox.NewOperator(c.pool, signals),
-		Queue:       st,
-		Holds:       holds.New(c.pool, func() { signals.Wake(store.WakeAdmission) }, log),
-		Consumers:   consumers.NewOperator(consumers.OperatorConfig{Pool: c.pool, Signals: signals, Broker: consumerBroker{c.admin}}),
-		Limits:      known,
-		Streams:     streams,
-		Health:      h,
-		Guard:       guard,
-		Logger:      log,
-		Faults:      middleware.Classifier{Infrastructure: []func(error) bool{isInfrastructure}},
+		Executions:   st,
+		Results:      kept,
+		Lists:        projections.NewReader(c.pool),
+		Placeholders: projections.NewReader(c.pool),
+		History:      eventlog.NewReader(c.pool),
+		Topics:       rest.NewBrokerTopics(c.admin, cfg.TopicNaming(), cfg.TopicSpecs()),
+		DeadLetters:  letters,
+		Outbox:       outbox.NewOperator(c.pool, signals),
+		Queue:        st,
+		Holds:        holds.New(c.pool, func() { signals.Wake(store.WakeAdmission) }, log),
+		Consumers:    consumers.NewOperator(consumers.OperatorConfig{Pool: c.pool, Signals: signals, Broker: consumerBroker{c.admin}}),
+		Limits:       known,
+		Streams:      streams,
+		Health:       h,
+		Guard:        guard,
+		Logger:       log,
+		Faults:       middleware.Classifier{Infrastructure: []func(error) bool{isInfrastructure}},
 	}, rest.Config{
 		Version: build.Version(), MaxBodyBytes: int64(cfg.API.MaxBodyBytes), Terms: bounds.Terms(),
+		PlaceholderAfter: cfg.DataIndex.PlaceholderAfter,
 	})
 }
 

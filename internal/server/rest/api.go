@@ -42,6 +42,11 @@ type Lists interface {
 	ExecutionList(ctx context.Context, f projections.Filter, p projections.Page) (projections.ExecutionPage, error)
 }
 
+// Placeholders is the part of the data index that tells of what is missing.
+type Placeholders interface {
+	PlaceholderList(ctx context.Context, olderThan time.Duration, p projections.Page) (projections.PlaceholderPage, error)
+}
+
 // History is the event log.
 type History interface {
 	Events(ctx context.Context, id string, after eventlog.Cursor, limit int) ([]eventlog.Entry, eventlog.Cursor, error)
@@ -54,19 +59,20 @@ type Topics interface {
 
 // Deps is what the API calls.
 type Deps struct {
-	Executions  Executions
-	Results     Results
-	Lists       Lists
-	History     History
-	Topics      Topics
-	DeadLetters DeadLetters
-	Outbox      Outbox
-	Consumers   Consumers
-	Holds       Holds
-	Limits      Limits
-	Queue       Queue
-	Streams     *sse.Streams
-	Health      *health.Health
+	Executions   Executions
+	Results      Results
+	Lists        Lists
+	Placeholders Placeholders
+	History      History
+	Topics       Topics
+	DeadLetters  DeadLetters
+	Outbox       Outbox
+	Consumers    Consumers
+	Holds        Holds
+	Limits       Limits
+	Queue        Queue
+	Streams      *sse.Streams
+	Health       *health.Health
 	// Guard checks tokens.
 	Guard  auth.Guard
 	Logger *slog.Logger
@@ -87,6 +93,9 @@ type Config struct {
 	// RequestTimeout bounds the work for one request, streams excepted. Defaults to
 	// 30 s.
 	RequestTimeout time.Duration
+	// PlaceholderAfter is for how long a placeholder of the data index has been there
+	// when it is listed and nothing else is asked for. Defaults to 1 h.
+	PlaceholderAfter time.Duration
 }
 
 const (
@@ -99,6 +108,9 @@ const (
 func (c Config) withDefaults() Config {
 	if c.MaxBodyBytes <= 0 {
 		c.MaxBodyBytes = maxBodyDefault
+	}
+	if c.PlaceholderAfter <= 0 {
+		c.PlaceholderAfter = time.Hour
 	}
 	if c.RequestTimeout <= 0 {
 		c.RequestTimeout = timeoutDefault

@@ -35,6 +35,7 @@ const (
 	tagOutbox      = "outbox"
 	tagConsumers   = "consumers"
 	tagEvents      = "events"
+	tagDataIndex   = "data-index"
 	tagLimits      = "limits"
 	tagPlatform    = "platform"
 )
@@ -81,6 +82,7 @@ func (a *API) routes() []route {
 			handler: a.controlRedrive(DeadLetters.Resume)},
 		{method: post, path: "/v1/dead-letter-redrives/{id}/cancel", scope: auth.Admin, op: a.controlRedriveDoc("cancel", "End a redrive"),
 			handler: a.controlRedrive(DeadLetters.Cancel)},
+		{method: get, path: "/v1/data-index/placeholders", scope: auth.Read, op: listPlaceholdersDoc(), typed: typed(a, a.listPlaceholders)},
 		{method: get, path: "/v1/topics", scope: auth.Read, op: topicsDoc(), typed: typed(a, a.topics)},
 		{method: get, path: "/v1/outbox/events", scope: auth.Read, op: outboxListDoc(), typed: typed(a, a.outboxList)},
 		{method: get, path: "/v1/outbox/backlog", scope: auth.Read, op: outboxBacklogDoc(), typed: typed(a, a.outboxBacklog)},
