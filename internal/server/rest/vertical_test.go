@@ -75,8 +75,8 @@ func newVertical(t testing.TB, timeout time.Duration) *vertical {
 	require.NoError(t, err)
 	t.Cleanup(recorded.Close)
 
-	hub := sse.NewHub(sse.NewKafkaLog(broker, admin, "execution_events"), log, nil)
-	streams := sse.NewStreams(hub, eventlog.NewReader(pool), sse.Config{Ping: 20 * time.Millisecond})
+	hub := sse.NewHub(topics.ExecutionEvents, sse.NewKafkaLog(broker, admin, "execution_events"), log, nil)
+	streams := sse.NewStreams(eventlog.NewReader(pool), sse.Config{Ping: 20 * time.Millisecond}, hub)
 	executions := store.New(pool, signals, execution.DefaultPolicy())
 	api, err := New(Deps{
 		Executions: executions, Lists: projections.NewReader(pool),
