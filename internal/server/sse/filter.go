@@ -47,7 +47,7 @@ func matchType(wanted, is string) bool {
 // subjectOf returns what an event is about: its subject, or for lifecycle events of
 // other engines, which have none, the workflow instance that their data names.
 func subjectOf(e *topics.Envelope) string {
-	if e.Subject != "" || !strings.HasPrefix(e.Type, "io.serverlessworkflow.") {
+	if e.Subject != "" || !topics.IsLifecycle(e.Type) {
 		return e.Subject
 	}
 	var data struct {
@@ -59,7 +59,7 @@ func subjectOf(e *topics.Envelope) string {
 		return ""
 	}
 	named := data.Name
-	if strings.HasPrefix(e.Type, "io.serverlessworkflow.task.") {
+	if strings.HasPrefix(e.Type, topics.TaskLifecyclePrefix) {
 		named = data.Workflow
 	}
 	for _, raw := range []json.RawMessage{data.InstanceID, named} {
