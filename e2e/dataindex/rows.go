@@ -23,8 +23,8 @@ const instancesSQL = `
 		'id', id, 'namespace', namespace, 'name', name, 'version', version, 'status', status,
 		'start', start, 'end', "end", 'output', output, 'error', ` + errorSQL + `,
 		'tasks', coalesce((SELECT jsonb_agg(jsonb_build_object(
-			'position', task_position, 'name', task_name, 'status', status,
-			'start', start, 'end', "end", 'output', output, 'error', ` + errorSQL + `) ORDER BY task_position)
+			'position', task_position, 'iteration', iteration, 'attempt', attempt, 'name', task_name, 'status', status,
+			'start', start, 'end', "end", 'output', output, 'error', ` + errorSQL + `) ORDER BY task_position, iteration, attempt)
 			FROM task_instances WHERE instance_id = w.id), '[]'))
 	FROM workflow_instances AS w WHERE id = ANY ($1) ORDER BY id`
 
@@ -105,7 +105,7 @@ func (i Instance) fields() map[string]string {
 	}
 	outcome(all, "", i.End, i.Output, i.Error)
 	for _, t := range i.Tasks {
-		task := "task " + t.Position + " "
+		task := fmt.Sprintf("task %s %d/%d ", t.Position, t.Iteration, t.Attempt)
 		all[task+"name"], all[task+"status"], all[task+"start"] = t.Name, t.Status, moment(&t.Start)
 		outcome(all, task, t.End, t.Output, t.Error)
 	}
