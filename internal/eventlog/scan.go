@@ -23,6 +23,7 @@ type Partition struct {
 type Log struct {
 	Topic string
 	Partition
+	no int16
 }
 
 // Span is a stretch of offsets: From and above, and below To. A To of 0 means
@@ -133,7 +134,7 @@ func (f Filter) span(l Log, after Place) Span {
 	return s
 }
 
-const logsSQL = `SELECT DISTINCT topic, topic_id, partition FROM event_log`
+const logsSQL = `SELECT topic, topic_id, partition, topic_no FROM event_log_partitions JOIN event_log_topics ON no = topic_no`
 
 // Logs returns the partitions of which the event log holds records, ordered by
 // (topic id, partition).
@@ -143,7 +144,7 @@ func Logs(ctx context.Context, db Querier) ([]Log, error) {
 	if err == nil {
 		logs, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (Log, error) {
 			var l Log
-			return l, row.Scan(&l.Topic, &l.TopicID, &l.Partition.Partition)
+			return l, row.Scan(&l.Topic, &l.TopicID, &l.Partition.Partition, &l.no)
 		})
 	}
 	if err != nil {
@@ -155,8 +156,8 @@ func Logs(ctx context.Context, db Querier) ([]Log, error) {
 
 // scan reads one partition. It reports whether it came to its end.
 func (f Filter) scan(ctx context.Context, db Querier, l Log, s Span, limit int, page *Page) (whole bool, err error) {
-	q := query{args: []any{l.Topic, l.TopicID, l.Partition.Partition, s.From}}
-	where := `topic = $1 AND topic_id = $2 AND partition = $3 AND "offset" >= $4`
+	q := query{args: []any{l.no, l.Partition.Partition, s.From}}
+	where := `topic_no = $1 AND partition = $2 AND "offset" >= $3`
 	if s.To != 0 {
 		where += ` AND "offset" < ` + q.arg(s.To)
 	}
@@ -265,6 +266,11 @@ func scanEntry(rows pgx.Rows, l Log) (e Entry, chosen bool, err error) {
 	return e, chosen, err
 }
 
+const horizonSQL = `
+	SELECT count(*) > 0, coalesce(greatest(max(dropped_before),
+		max(first_time + interval '5 minutes') FILTER (WHERE first_offset > 0)), '0001-01-01Z')
+	FROM event_log_topics JOIN event_log_partitions ON topic_no = no WHERE topic = $1`
+
 // Horizon returns since when the log of a topic (by its name at the broker) is
 // complete: an event of this time or later that the topic has ever held is in the log,
 // or will be when the recorder gets to it. Events before may be missing, because the
@@ -272,10 +278,7 @@ func scanEntry(rows pgx.Rows, l Log) (e Entry, chosen bool, err error) {
 // they had been kept long enough. It is zero when the log goes back to the topic's
 // beginning. known is false when nothing of the topic was ever recorded.
 func Horizon(ctx context.Context, db Querier, topic string) (since time.Time, known bool, err error) {
-	rows, err := db.Query(ctx, `
-		SELECT count(*) > 0, coalesce(max(time) FILTER (WHERE "offset" > 0), '0001-01-01Z') FROM (
-			SELECT DISTINCT ON (topic_id, partition) "offset", appended_at AS time FROM event_log
-			WHERE topic = $1 ORDER BY topic_id, partition, "offset") AS firsts`, topic)
+	rows, err := db.Query(ctx, horizonSQL, topic)
 	if err != nil {
 		return since, false, fmt.Errorf("find the horizon of %s: %w", topic, err)
 	}
