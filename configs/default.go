@@ -85,6 +85,7 @@ func Default() Config {
 		Results:     Results{Store: ResultsPostgres},
 		Relay:       Relay{BatchSize: 500, PollCeiling: 100 * time.Millisecond},
 		DeadLetters: DeadLetters{Retry: map[string]RetryRule{}},
+		Replay:      Replay{MaxRunning: 4, ConfirmAbove: 100_000},
 		Retention: Retention{
 			Outbox: 30 * topics.Day, Inbox: 120 * topics.Day, DeadLetters: 30 * topics.Day, DeadLetterArchive: 90 * topics.Day,
 			Results: 90 * topics.Day,

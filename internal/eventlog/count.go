@@ -3,6 +3,8 @@ package eventlog
 import (
 	"context"
 	"fmt"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // Count returns how many records the filter chooses, or most when there are more. A
@@ -32,8 +34,8 @@ func (f Filter) count(ctx context.Context, db Querier, l Log, most int64) (n int
 	if s.To != 0 && s.From >= s.To {
 		return 0, nil
 	}
-	q := query{args: []any{l.Topic, l.TopicID, l.Partition.Partition, s.From}}
-	sql := `SELECT FROM event_log WHERE topic = $1 AND topic_id = $2 AND partition = $3 AND "offset" >= $4`
+	q := query{args: []any{l.no, l.Partition.Partition, s.From}}
+	sql := `SELECT FROM event_log WHERE topic_no = $1 AND partition = $2 AND "offset" >= $3`
 	if s.To != 0 {
 		sql += ` AND "offset" < ` + q.arg(s.To)
 	}
@@ -48,11 +50,17 @@ func (f Filter) count(ctx context.Context, db Querier, l Log, most int64) (n int
 	if err != nil {
 		return 0, err
 	}
-	defer rows.Close()
-	for rows.Next() {
-		if err := rows.Scan(&n); err != nil {
-			return 0, err
-		}
+	return pgx.CollectExactlyOneRow(rows, pgx.RowTo[int64])
+}
+
+// End returns the offset behind the last record that the log holds of a partition.
+func End(ctx context.Context, db Querier, l Log) (end int64, err error) {
+	rows, err := db.Query(ctx, `SELECT coalesce(max("offset") + 1, 0) FROM event_log WHERE topic_no = $1 AND partition = $2`, l.no, l.Partition.Partition)
+	if err == nil {
+		end, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[int64])
 	}
-	return n, rows.Err()
+	if err != nil {
+		return 0, fmt.Errorf("find the end of the event log: partition %d of %s: %w", l.Partition.Partition, l.Topic, err)
+	}
+	return end, nil
 }

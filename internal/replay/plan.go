@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/millrace/millrace/internal/eventlog"
 	"github.com/millrace/millrace/topics"
 )
 
@@ -155,7 +157,27 @@ func (s *Store) plan(ctx context.Context, r Request, most int64) (Plan, error) {
 		return p, fmt.Errorf("replay: find out what there is: %w", err)
 	}
 	p.cursor = cursor
+	if r.Source == EventLog {
+		if err := s.horizon(ctx, &p); err != nil {
+			return p, err
+		}
+	}
 	return p, s.measure(ctx, r, most, &p, refuse)
+}
+
+// horizon says where the event log does not go back as far as is asked for.
+func (s *Store) horizon(ctx context.Context, p *Plan) error {
+	for _, topic := range p.Filter.Topics {
+		since, known, err := eventlog.Horizon(ctx, s.cfg.Pool, topic)
+		if err != nil {
+			return fmt.Errorf("replay: %w", err)
+		}
+		if known && since.After(p.Filter.After) {
+			p.Notices = append(p.Notices, fmt.Sprintf("of %s the event log is complete only since %s: earlier events may be missing",
+				topic, since.UTC().Format(time.RFC3339)))
+		}
+	}
+	return nil
 }
 
 // topicsOf are the topics of stretches, or the one that is meant without any.

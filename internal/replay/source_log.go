@@ -51,7 +51,7 @@ func (s *logSource) Begin(ctx context.Context, f Filter) (Cursor, error) {
 		}
 		p := Partition{l.Topic, l.TopicID, l.Partition.Partition}
 		recorded[l.Topic], known[p] = true, true
-		end, err := s.recordedEnd(ctx, p)
+		end, err := eventlog.End(ctx, s.pool, l)
 		if err != nil {
 			return nil, err
 		}
@@ -68,16 +68,6 @@ func (s *logSource) Begin(ctx context.Context, f Filter) (Cursor, error) {
 	}
 	c.sort()
 	return c, nil
-}
-
-// recordedEnd is the offset behind the last that is recorded of a partition.
-func (s *logSource) recordedEnd(ctx context.Context, p Partition) (end int64, err error) {
-	err = s.pool.QueryRow(ctx, `SELECT coalesce(max("offset") + 1, 0) FROM event_log WHERE topic = $1 AND topic_id = $2 AND partition = $3`,
-		p.Topic, p.TopicID, p.Partition).Scan(&end)
-	if err != nil {
-		return 0, fmt.Errorf("find the end of partition %d of %s in the event log: %w", p.Partition, p.Topic, err)
-	}
-	return end, nil
 }
 
 // follow moves the ends of a topic that a recorder copies to those of the topic, and
