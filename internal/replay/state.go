@@ -68,10 +68,10 @@ func (s State) After(m Move) (State, error) {
 			return Paused, nil
 		}
 	case Resume:
-		switch s {
-		case Paused, Stopped:
+		if s == Paused || s == Stopped {
 			return Pending, nil
-		case Pending, Running:
+		}
+		if s == Pending || s == Running {
 			return s, nil
 		}
 	case Cancel:
