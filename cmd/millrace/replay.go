@@ -283,7 +283,10 @@ func replayProgress(r client.Replay) string {
 }
 
 func targetText(t client.ReplayTarget) string {
-	if t.Consumer != "" {
+	switch {
+	case t.Topic == "":
+		return "consumer " + t.Consumer
+	case t.Consumer != "":
 		return fmt.Sprintf("consumer %s, on topic %s", t.Consumer, t.Topic)
 	}
 	return "topic " + t.Topic

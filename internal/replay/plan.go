@@ -223,7 +223,7 @@ func (s *Store) aim(ctx context.Context, p *Plan, refuse func(string, bool, stri
 	if p.Target.Consumer != "" {
 		err := s.cfg.Pool.QueryRow(ctx, `SELECT topic FROM consumers WHERE name = $1`, p.Target.Consumer).Scan(&p.Target.Topic)
 		if errors.Is(err, pgx.ErrNoRows) {
-			refuse(CodeConsumerUnknown, false, "there is no consumer %s: see which there are with GET /v1/consumers", p.Target.Consumer)
+			refuse(CodeConsumerUnknown, false, "there is no consumer %s: millrace consumers list, or GET /v1/consumers, tells which there are", p.Target.Consumer)
 			return nil
 		}
 		if err != nil {

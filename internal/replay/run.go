@@ -143,6 +143,7 @@ func (r *run) attempt(ctx context.Context) error {
 
 // publishAll publishes chunk by chunk. It returns nil when nothing is left to do here.
 func (r *run) publishAll(ctx context.Context, m *merge) error {
+	var skipped int64 // since the cursor was kept
 	for {
 		if !r.await() {
 			return nil
@@ -157,9 +158,11 @@ func (r *run) publishAll(ctx context.Context, m *merge) error {
 				return err
 			}
 		}
+		skipped += b.skipped
 		if len(b.records) == 0 && !b.over && time.Since(r.kept) < keepEvery {
 			continue
 		}
+		b.skipped, skipped = skipped, 0
 		sent, err := r.publish(ctx, b.records)
 		if err != nil {
 			return err

@@ -45,7 +45,7 @@ type Piece struct {
 }
 
 // ErrNothingThere: the source has nothing of a topic.
-var ErrNothingThere = errors.New("the source has nothing of the topic")
+var ErrNothingThere = errors.New("there is nothing to replay")
 
 // ErrGone: what is to be read next is not there any more.
 var ErrGone = errors.New("what is to be replayed is gone")

@@ -26,7 +26,7 @@ func (s *kafkaSource) Begin(ctx context.Context, f Filter) (Cursor, error) {
 	for _, topic := range f.Topics {
 		t, exists := live[topic]
 		if !exists {
-			return nil, fmt.Errorf("kafka and topic %s, which does not exist: %w", topic, ErrNothingThere)
+			return nil, fmt.Errorf("%w: topic %s does not exist", ErrNothingThere, topic)
 		}
 		ways, err := s.ways(ctx, f, topic, t)
 		if err != nil {

@@ -63,7 +63,7 @@ func (s *logSource) Begin(ctx context.Context, f Filter) (Cursor, error) {
 			return nil, err
 		}
 		if !followed && !recorded[topic] {
-			return nil, fmt.Errorf("the event log and topic %s: %w, and no recorder copies it; replay it from kafka, if the topic has it", topic, ErrNothingThere)
+			return nil, fmt.Errorf("%w: nobody records topic %s in the event log; read it from kafka instead", ErrNothingThere, topic)
 		}
 	}
 	c.sort()
