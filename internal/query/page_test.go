@@ -55,7 +55,7 @@ func TestPagesOfEveryOrder(t *testing.T) {
 	w := newWorld(t)
 	r := rand.New(rand.NewPCG(1, 2))
 	type key struct {
-		id, name, status string
+		id, name string
 		start, end       int
 	}
 	var rows []key
