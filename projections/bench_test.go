@@ -1,4 +1,4 @@
-package projections
+package projections_test
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/millrace/millrace/projections"
 	"github.com/millrace/millrace/topics"
 )
 
@@ -13,7 +14,7 @@ import (
 // 500 merge at.
 func BenchmarkApply(b *testing.B) {
 	pool := database(b)
-	views := executionViews()
+	p := projections.Executions()
 	events := 0
 	for i := 0; b.Loop(); i++ {
 		b.StopTimer()
@@ -22,7 +23,7 @@ func BenchmarkApply(b *testing.B) {
 			batch = append(batch, history(b, fmt.Sprintf("e%d-%d", i, j))...)
 		}
 		b.StartTimer()
-		require.NoError(b, applyExecutions(b.Context(), pool, views, batch))
+		require.NoError(b, merge(b.Context(), pool, p, batch))
 		events += len(batch)
 	}
 	b.ReportMetric(float64(events)/b.Elapsed().Seconds(), "events/s")

@@ -1,4 +1,4 @@
-package projections
+package projections_test
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/millrace/millrace/internal/execution"
 	"github.com/millrace/millrace/pipeline/pipelinetest"
+	"github.com/millrace/millrace/projections"
 	"github.com/millrace/millrace/topics"
 )
 
@@ -17,7 +18,7 @@ func TestTheConsumerKeepsGoingPastABadEvent(t *testing.T) {
 	tx, err := database(t).Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { require.NoError(t, tx.Rollback(context.WithoutCancel(t.Context()))) }()
-	h := pipelinetest.New(t, Executions(), pipelinetest.WithTx(tx))
+	h := pipelinetest.New(t, projections.Executions().Consumer(), pipelinetest.WithTx(tx))
 
 	events := history(t, "e1")
 	bad := events[3]
@@ -26,7 +27,7 @@ func TestTheConsumerKeepsGoingPastABadEvent(t *testing.T) {
 	assert.Equal(t, pipelinetest.DeadLettered, outcomes[3])
 	assert.Len(t, h.DeadLetters(), 1)
 
-	page, err := ExecutionList(t.Context(), tx, Filter{}, Page{})
+	page, err := projections.ExecutionList(t.Context(), tx, projections.Filter{}, projections.Page{})
 	require.NoError(t, err)
 	require.Len(t, page.Executions, 1)
 	assert.Equal(t, execution.Cancelled, page.Executions[0].State)

@@ -1,99 +1,77 @@
 package projections
 
-import (
-	"encoding/json"
-	"strings"
+// executionViews is the table execution_views: what lists of executions read.
+type executionViews struct {
+	table *Table
 
-	"github.com/millrace/millrace/topics"
-)
+	id *Column
+	// From "requested", which comes once.
+	tenant, user, name, executor, resourceClass, concurrencyKey, labels, originKind, rerunOf, notBefore, requestedAt *Column
 
-// executionViews declares the table execution_views. The migration that makes it
-// says what each column means.
-func executionViews() table[executionRow] {
-	type row = executionRow
-	asked := func(value func(*topics.Request) any) func(*row) any {
-		return func(r *row) any {
-			if r.request == nil {
-				return nil
-			}
-			return value(r.request)
-		}
-	}
-	col := func(name, sqlType string, r rule, value func(*row) any) column[row] {
-		return column[row]{name, sqlType, r, value}
-	}
-	return table[row]{
-		name: "execution_views",
-		key:  col("id", "text", rule{}, func(r *row) any { return r.id }),
-		columns: []column[row]{
-			col("tenant", "text", first(), asked(func(q *topics.Request) any { return text(q.Tenant) })),
-			col("user_name", "text", first(), asked(func(q *topics.Request) any { return text(q.User) })),
-			col("name", "text", first(), asked(func(q *topics.Request) any { return text(nameOf(*q)) })),
-			col("executor", "text", first(), asked(func(q *topics.Request) any { return text(q.Executor) })),
-			col("resource_class", "text", first(), asked(func(q *topics.Request) any { return text(q.ResourceClass) })),
-			col("concurrency_key", "text", first(), asked(func(q *topics.Request) any { return text(q.ConcurrencyKey) })),
-			col("labels", "jsonb", first(), asked(func(q *topics.Request) any { return labels(q.Labels) })),
-			col("origin_kind", "text", first(), asked(func(q *topics.Request) any { return text(q.Origin.Kind) })),
-			col("rerun_of", "text", first(), asked(func(q *topics.Request) any { return text(q.Origin.RerunOf) })),
-			col("not_before", "timestamptz", first(), asked(func(q *topics.Request) any {
-				if q.NotBefore == nil {
-					return nil
-				}
-				return moment(*q.NotBefore)
-			})),
-			col("requested_at", "timestamptz", first(), func(r *row) any { return moment(r.asked) }),
+	version, attempt *Column
 
-			col("priority", "int2", latest("priority_version"), func(r *row) any { return r.priority.stored() }),
-			col("priority_version", "int8", highest(), func(r *row) any { return r.priority.at }),
-
-			col("version", "int8", highest(), func(r *row) any { return r.version }),
-			col("attempt", "int4", highest(), func(r *row) any { return r.attempt }),
-			col("state", "text", latest("state_version"), func(r *row) any { return text(string(r.state)) }),
-			col("state_version", "int8", highest(), func(r *row) any { return r.stateAt }),
-
-			col("queued_at", "timestamptz", latest("queued_version"), func(r *row) any { return moment(r.queued.time) }),
-			col("ready_at", "timestamptz", latest("queued_version"), func(r *row) any { return moment(r.queued.readyTime) }),
-			col("queued_version", "int8", highest(), func(r *row) any { return r.queued.at }),
-
-			col("scheduled_at", "timestamptz", latest("scheduled_version"), func(r *row) any { return moment(r.scheduled.time) }),
-			col("waited_millis", "int8", latest("scheduled_version"), func(r *row) any { return number(r.scheduled.waitedMillis) }),
-			col("scheduled_version", "int8", highest(), func(r *row) any { return r.scheduled.at }),
-
-			col("started_at", "timestamptz", latest("started_version"), func(r *row) any { return moment(r.started.time) }),
-			col("started_version", "int8", highest(), func(r *row) any { return r.started.at }),
-
-			col("worker", "text", latest("worker_version"), func(r *row) any { return text(r.worker.name) }),
-			col("worker_version", "int8", highest(), func(r *row) any { return r.worker.at }),
-
-			col("finished_at", "timestamptz", latest("result_version"), func(r *row) any { return moment(r.result.time) }),
-			col("duration_millis", "int8", latest("result_version"), func(r *row) any { return number(r.result.durationMillis) }),
-			col("exit_code", "int4", latest("result_version"), func(r *row) any { return number(r.result.failure.ExitCode) }),
-			col("signal", "text", latest("result_version"), func(r *row) any { return text(r.result.failure.Signal) }),
-			col("reason", "text", latest("result_version"), func(r *row) any { return text(r.result.failure.Reason) }),
-			col("message", "text", latest("result_version"), func(r *row) any { return text(r.result.failure.Message) }),
-			col("stdout_bytes", "int8", latest("result_version"), func(r *row) any { return number(r.result.stdout) }),
-			col("stderr_bytes", "int8", latest("result_version"), func(r *row) any { return number(r.result.stderr) }),
-			col("result_version", "int8", highest(), func(r *row) any { return r.result.at }),
-
-			col("cancel_requested_at", "timestamptz", latest("cancel_requested_version"),
-				func(r *row) any { return moment(r.cancel.time) }),
-			col("cancel_requested_version", "int8", highest(), func(r *row) any { return r.cancel.at }),
-		},
-	}
+	priority                   *Column
+	state                      *Column
+	queuedAt, readyAt          *Column
+	scheduled                  *Register
+	scheduledAt, waitedMillis  *Column
+	started                    *Register
+	startedAt                  *Column
+	worker                     *Column
+	result                     *Register
+	finishedAt, durationMillis *Column
+	exitCode, signal           *Column
+	reason, message            *Column
+	stdoutBytes, stderrBytes   *Column
+	cancelRequestedAt          *Column
 }
 
-// labels returns the labels as jsonb, or null when there are none.
-func labels(m map[string]string) any {
-	if len(m) == 0 {
-		return nil
-	}
-	clean := make(map[string]string, len(m))
-	for name, value := range m {
-		clean[strings.ReplaceAll(name, "\x00", "\uFFFD")] = strings.ReplaceAll(value, "\x00", "\uFFFD")
-	}
-	raw, err := json.Marshal(clean)
-	if err != nil { // cannot happen: texts only
-		return nil
-	}
-	return string(raw)
+func newExecutionViews() *executionViews {
+	t := NewTable("execution_views", ByVersion)
+	v := &executionViews{table: t}
+
+	v.id = t.Key("id", Text, "id of the execution")
+	v.tenant = t.Once("tenant", Text, "whose it is")
+	v.user = t.Once("user_name", Text, "who asked for it")
+	v.name = t.Once("name", Text, "what lists call it: the label `name`, else the program or function")
+	v.executor = t.Once("executor", Text, "what runs it")
+	v.resourceClass = t.Once("resource_class", Text, "the pool of workers that it waits for")
+	v.concurrencyKey = t.Once("concurrency_key", Text, "what it may not run beside")
+	v.labels = t.Once("labels", JSON, "labels of the request")
+	v.originKind = t.Once("origin_kind", Text, "which front door it came through")
+	v.rerunOf = t.Once("rerun_of", Text, "the execution that it repeats")
+	v.notBefore = t.Once("not_before", Time, "the earliest start that was asked for")
+	v.requestedAt = t.Once("requested_at", Time, "when it was asked for")
+
+	v.version = t.Highest("version", Int, "version of the newest event")
+	v.attempt = t.Highest("attempt", Int, "the attempt it is at, from 1; 0 before the first")
+
+	v.priority = t.Register("priority_version").Column("priority", Int, "1 to 5, 5 the most urgent")
+	v.state = t.Register("state_version").Column("state", Text, "where it stands")
+
+	queued := t.Register("queued_version")
+	v.queuedAt = queued.Column("queued_at", Time, "when it came into the queue, for this attempt")
+	v.readyAt = queued.Column("ready_at", Time, "when it may be admitted at the earliest")
+
+	v.scheduled = t.Register("scheduled_version")
+	v.scheduledAt = v.scheduled.Column("scheduled_at", Time, "when this attempt was admitted")
+	v.waitedMillis = v.scheduled.Column("waited_millis", Int, "how long it had waited then, in milliseconds")
+
+	v.started = t.Register("started_version")
+	v.startedAt = v.started.Column("started_at", Time, "when this attempt began to run")
+	v.worker = t.Register("worker_version").Column("worker", Text, "the last worker that ran it")
+
+	v.result = t.Register("result_version")
+	v.finishedAt = v.result.Column("finished_at", Time, "when it ended")
+	v.durationMillis = v.result.Column("duration_millis", Int, "how long it ran, in milliseconds")
+	v.exitCode = v.result.Column("exit_code", Int, "exit code of the program")
+	v.signal = v.result.Column("signal", Text, "the signal that ended the program")
+	v.reason = v.result.Column("reason", Text, "why it ended, or why its last attempt came to nothing")
+	v.message = v.result.Column("message", Text, "the same in words")
+	v.stdoutBytes = v.result.Column("stdout_bytes", Int, "bytes written to standard output")
+	v.stderrBytes = v.result.Column("stderr_bytes", Int, "bytes written to standard error")
+
+	v.cancelRequestedAt = t.Register("cancel_requested_version").
+		Column("cancel_requested_at", Time, "when somebody asked to cancel it")
+	return v
 }

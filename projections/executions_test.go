@@ -1,6 +1,7 @@
-package projections
+package projections_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -10,11 +11,12 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
 
 	"github.com/millrace/millrace/internal/execution"
 	"github.com/millrace/millrace/internal/executor"
 	"github.com/millrace/millrace/middleware"
+	"github.com/millrace/millrace/projections"
+	"github.com/millrace/millrace/projections/projectionstest"
 	"github.com/millrace/millrace/topics"
 )
 
@@ -81,12 +83,33 @@ func envelopes(t testing.TB, e *execution.Execution) []topics.Envelope {
 
 func apply(t testing.TB, pool *pgxpool.Pool, events ...topics.Envelope) {
 	t.Helper()
-	require.NoError(t, applyExecutions(t.Context(), pool, executionViews(), events))
+	require.NoError(t, merge(t.Context(), pool, projections.Executions(), events))
 }
 
-func list(t testing.TB, pool *pgxpool.Pool, f Filter) []ExecutionView {
+// records makes records of events, as they would lie in a topic.
+func records(events ...topics.Envelope) []topics.Record {
+	out := make([]topics.Record, len(events))
+	for i, env := range events {
+		out[i] = env.Record(string(topics.ExecutionEvents), []byte(env.Subject))
+		out[i].Offset, out[i].Timestamp = int64(i), env.Time
+	}
+	return out
+}
+
+// merge folds events into one batch and merges it.
+func merge(ctx context.Context, tx projections.Execer, p projections.Projection, events []topics.Envelope) error {
+	b := p.NewBatch()
+	for _, env := range events {
+		if err := b.AddEvent(projections.NewEvent(env, topics.Record{})); err != nil {
+			return err
+		}
+	}
+	return b.Merge(ctx, tx, nil)
+}
+
+func list(t testing.TB, pool *pgxpool.Pool, f projections.Filter) []projections.ExecutionView {
 	t.Helper()
-	page, err := ExecutionList(t.Context(), pool, f, Page{Size: PageSizeMax})
+	page, err := projections.ExecutionList(t.Context(), pool, f, projections.Page{Size: projections.PageSizeMax})
 	require.NoError(t, err)
 	return page.Executions
 }
@@ -98,14 +121,14 @@ func TestTheViewShowsWhereAnExecutionStands(t *testing.T) {
 	states := []execution.State{}
 	for _, env := range events {
 		apply(t, pool, env)
-		states = append(states, list(t, pool, Filter{})[0].State)
+		states = append(states, list(t, pool, projections.Filter{})[0].State)
 	}
 	assert.Equal(t, []execution.State{
 		"REQUESTED", "REQUESTED", "QUEUED", "QUEUED", "SCHEDULED", "RUNNING", "RUNNING", "RUNNING", // output, lease_expired
 		"QUEUED", "SCHEDULED", "RUNNING", "QUEUED", "SCHEDULED", "RUNNING", "RUNNING", "CANCELLED",
 	}, states)
 
-	v := list(t, pool, Filter{})[0]
+	v := list(t, pool, projections.Filter{})[0]
 	assert.Equal(t, "echo", v.Name)
 	assert.Equal(t, map[string]string{"team": "blue"}, v.Labels)
 	assert.Equal(t, "rest", v.OriginKind)
@@ -130,7 +153,7 @@ func TestAnAttemptThatWaitsAgainShowsWhyAndNothingOfTheLastRun(t *testing.T) {
 		return e.Type == topics.ExecutionRequeued{}.EventType() && e.Sequence > 10
 	})
 	apply(t, pool, events[:failed+1]...)
-	v := list(t, pool, Filter{})[0]
+	v := list(t, pool, projections.Filter{})[0]
 	assert.Equal(t, execution.Queued, v.State)
 	assert.Equal(t, 3, v.Attempt)
 	assert.Equal(t, "exit_code", v.Reason)
@@ -145,36 +168,15 @@ func TestAnAttemptThatWaitsAgainShowsWhyAndNothingOfTheLastRun(t *testing.T) {
 func TestAnyOrderAnyBatchingAnyRepetitionGivesTheSameRow(t *testing.T) {
 	t.Parallel()
 	pool := database(t)
-	ctx := t.Context()
-	stored := func(id string) map[string]any {
-		var raw []byte
-		require.NoError(t, pool.QueryRow(ctx, `SELECT to_jsonb(v) - 'id' FROM execution_views v WHERE id = $1`, id).Scan(&raw))
-		var row map[string]any
-		require.NoError(t, json.Unmarshal(raw, &row))
-		return row
-	}
-	apply(t, pool, history(t, "reference")...)
-	want := stored("reference")
-	for column, value := range want {
-		if column != "concurrency_key" && column != "rerun_of" && column != "not_before" && column != "signal" &&
-			column != "exit_code" && column != "duration_millis" {
+	whole := records(history(t, "e1")...)
+	row := projectionstest.Converge(t, pool, projections.Executions(), whole)["execution_views"][0]
+	unset := []string{"concurrency_key", "rerun_of", "not_before", "signal", "exit_code", "duration_millis"}
+	for column, value := range row {
+		if !slices.Contains(unset, column) {
 			assert.NotNil(t, value, "the history leaves %s unset, so the property says nothing about it", column)
 		}
 	}
-	runs := 0
-	rapid.Check(t, func(rt *rapid.T) {
-		runs++
-		id := fmt.Sprintf("e%d", runs)
-		events := history(t, id)
-		events = append(events, rapid.SliceOfN(rapid.SampledFrom(events), 0, 8).Draw(rt, "repeated")...)
-		events = rapid.Permutation(events).Draw(rt, "order")
-		for len(events) > 0 {
-			n := rapid.IntRange(1, len(events)).Draw(rt, "batch")
-			require.NoError(rt, applyExecutions(ctx, pool, executionViews(), events[:n]))
-			events = events[n:]
-		}
-		assert.Equal(rt, want, stored(id))
-	})
+	projectionstest.Converge(t, pool, projections.Executions(), whole[:5])
 }
 
 func TestARowIsListedOnlyOnceItsRequestIsKnown(t *testing.T) {
@@ -182,9 +184,9 @@ func TestARowIsListedOnlyOnceItsRequestIsKnown(t *testing.T) {
 	pool := database(t)
 	events := history(t, "e1")
 	apply(t, pool, events[1:]...)
-	assert.Empty(t, list(t, pool, Filter{}))
+	assert.Empty(t, list(t, pool, projections.Filter{}))
 	apply(t, pool, events[0])
-	assert.Len(t, list(t, pool, Filter{}), 1)
+	assert.Len(t, list(t, pool, projections.Filter{}), 1)
 }
 
 func TestABatchWithSeveralExecutionsIsOneStatement(t *testing.T) {
@@ -195,7 +197,7 @@ func TestABatchWithSeveralExecutionsIsOneStatement(t *testing.T) {
 		events = append(events, history(t, fmt.Sprintf("e%02d", i))...)
 	}
 	apply(t, pool, events...)
-	views := list(t, pool, Filter{})
+	views := list(t, pool, projections.Filter{})
 	assert.Len(t, views, 40)
 	for _, v := range views {
 		assert.Equal(t, execution.Cancelled, v.State)
@@ -211,17 +213,17 @@ func TestBadEventsAreMessageFaultsAndHostileTextIsStored(t *testing.T) {
 	broken.Data = []byte(`{"execution_id":"e1"}`)
 	foreign.Type, foreign.Sequence = "com.example.other", 0
 	for _, env := range []topics.Envelope{unversioned, broken} {
-		err := applyExecutions(t.Context(), pool, executionViews(), []topics.Envelope{env})
+		err := merge(t.Context(), pool, projections.Executions(), []topics.Envelope{env})
 		require.Error(t, err)
 		assert.Equal(t, middleware.MessageFault, middleware.Classifier{}.Classify(t.Context(), err))
 	}
 	apply(t, pool, foreign)
-	assert.Empty(t, list(t, pool, Filter{}))
+	assert.Empty(t, list(t, pool, projections.Filter{}))
 
 	e := execution.New("e2", request(func(r *topics.Request) { r.Labels = map[string]string{"name": "a\x00b", "k": "\x00"} }), start)
 	require.NoError(t, e.Reject(start, "no_such_pool", "odd \x00 text", 0))
 	apply(t, pool, envelopes(t, e)...)
-	v := list(t, pool, Filter{})[0]
+	v := list(t, pool, projections.Filter{})[0]
 	assert.Equal(t, "a\uFFFDb", v.Name)
 	assert.Equal(t, "odd \uFFFD text", v.Message)
 	assert.Equal(t, execution.Rejected, v.State)

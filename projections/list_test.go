@@ -1,4 +1,4 @@
-package projections
+package projections_test
 
 import (
 	"fmt"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/millrace/millrace/internal/execution"
 	"github.com/millrace/millrace/internal/postgres"
+	"github.com/millrace/millrace/projections"
 	"github.com/millrace/millrace/topics"
 )
 
@@ -38,7 +39,7 @@ func submitted(t testing.TB, pool *pgxpool.Pool, from, n int, change func(i int,
 	return ids
 }
 
-func idsOf(views []ExecutionView) []string {
+func idsOf(views []projections.ExecutionView) []string {
 	out := []string{}
 	for _, v := range views {
 		out = append(out, v.ID)
@@ -63,24 +64,24 @@ func TestFiltersSelect(t *testing.T) {
 	})
 	second := func(n int) time.Time { return start.Add(time.Duration(n) * time.Second) }
 	for name, test := range map[string]struct {
-		filter Filter
+		filter projections.Filter
 		want   []string
 	}{
-		"none":            {Filter{}, []string{"e0005", "e0004", "e0003", "e0002", "e0001", "e0000"}},
-		"state":           {Filter{States: []execution.State{"QUEUED"}}, []string{"e0003", "e0000"}},
-		"states":          {Filter{States: []execution.State{"QUEUED", "REQUESTED"}, User: "bob"}, []string{"e0001"}},
-		"user":            {Filter{User: "bob"}, []string{"e0001"}},
-		"tenant":          {Filter{Tenant: "umbrella"}, []string{"e0001"}},
-		"executor":        {Filter{Executor: "function"}, []string{"e0002"}},
-		"resource class":  {Filter{ResourceClass: "gpu"}, []string{"e0002"}},
-		"labels":          {Filter{Labels: map[string]string{"team": "blue", "env": "prod"}}, []string{"e0003"}},
-		"label value":     {Filter{Labels: map[string]string{"team": "red"}}, []string{}},
-		"after":           {Filter{RequestedAfter: second(4)}, []string{"e0005"}},
-		"before":          {Filter{RequestedBefore: second(1)}, []string{"e0000"}},
-		"origin":          {Filter{Origin: "kafka"}, []string{"e0004"}},
-		"name prefix":     {Filter{NamePrefix: "sleep"}, []string{"e0002"}},
-		"prefix wildcard": {Filter{NamePrefix: "nightly%"}, []string{"e0003"}},
-		"no wildcard":     {Filter{NamePrefix: "%"}, []string{}},
+		"none":            {projections.Filter{}, []string{"e0005", "e0004", "e0003", "e0002", "e0001", "e0000"}},
+		"state":           {projections.Filter{States: []execution.State{"QUEUED"}}, []string{"e0003", "e0000"}},
+		"states":          {projections.Filter{States: []execution.State{"QUEUED", "REQUESTED"}, User: "bob"}, []string{"e0001"}},
+		"user":            {projections.Filter{User: "bob"}, []string{"e0001"}},
+		"tenant":          {projections.Filter{Tenant: "umbrella"}, []string{"e0001"}},
+		"executor":        {projections.Filter{Executor: "function"}, []string{"e0002"}},
+		"resource class":  {projections.Filter{ResourceClass: "gpu"}, []string{"e0002"}},
+		"labels":          {projections.Filter{Labels: map[string]string{"team": "blue", "env": "prod"}}, []string{"e0003"}},
+		"label value":     {projections.Filter{Labels: map[string]string{"team": "red"}}, []string{}},
+		"after":           {projections.Filter{RequestedAfter: second(4)}, []string{"e0005"}},
+		"before":          {projections.Filter{RequestedBefore: second(1)}, []string{"e0000"}},
+		"origin":          {projections.Filter{Origin: "kafka"}, []string{"e0004"}},
+		"name prefix":     {projections.Filter{NamePrefix: "sleep"}, []string{"e0002"}},
+		"prefix wildcard": {projections.Filter{NamePrefix: "nightly%"}, []string{"e0003"}},
+		"no wildcard":     {projections.Filter{NamePrefix: "%"}, []string{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			assert.Equal(t, test.want, idsOf(list(t, pool, test.filter)))
@@ -93,9 +94,9 @@ func TestPagingIsStableUnderWrites(t *testing.T) {
 	pool := database(t)
 	want := submitted(t, pool, 0, 50, nil)
 	var got []string
-	page := Page{Size: 7}
+	page := projections.Page{Size: 7}
 	for round := 0; ; round++ {
-		answer, err := ExecutionList(t.Context(), pool, Filter{}, page)
+		answer, err := projections.ExecutionList(t.Context(), pool, projections.Filter{}, page)
 		require.NoError(t, err)
 		got = append(got, idsOf(answer.Executions)...)
 		// Between the pages new executions arrive and old ones move on.
@@ -118,8 +119,8 @@ func TestExecutionsOfOneInstantArePagedToo(t *testing.T) {
 	}
 	apply(t, pool, events...)
 	var got []string
-	for page := (Page{Size: 2}); ; {
-		answer, err := ExecutionList(t.Context(), pool, Filter{}, page)
+	for page := (projections.Page{Size: 2}); ; {
+		answer, err := projections.ExecutionList(t.Context(), pool, projections.Filter{}, page)
 		require.NoError(t, err)
 		got = append(got, idsOf(answer.Executions)...)
 		if page.Token = answer.NextToken; page.Token == "" {
@@ -131,9 +132,15 @@ func TestExecutionsOfOneInstantArePagedToo(t *testing.T) {
 
 func TestATokenBelongsToItsFilter(t *testing.T) {
 	t.Parallel()
-	token := postgres.Place{At: start, ID: "e1"}.Token(Filter{States: []execution.State{"FAILED", "QUEUED"}}.identity())
-	_, err := postgres.ParseToken(token, Filter{States: []execution.State{"QUEUED", "FAILED"}}.identity())
+	pool := database(t)
+	submitted(t, pool, 0, 3, nil)
+	states := func(s ...execution.State) projections.Filter { return projections.Filter{States: s} }
+	first, err := projections.ExecutionList(t.Context(), pool, states("FAILED", "REQUESTED"), projections.Page{Size: 1})
+	require.NoError(t, err)
+	require.NotEmpty(t, first.NextToken)
+	next := projections.Page{Size: 1, Token: first.NextToken}
+	_, err = projections.ExecutionList(t.Context(), pool, states("REQUESTED", "FAILED"), next)
 	require.NoError(t, err, "the order of the states says nothing")
-	_, err = ExecutionList(t.Context(), nil, Filter{States: []execution.State{"QUEUED"}}, Page{Token: token})
+	_, err = projections.ExecutionList(t.Context(), pool, states("REQUESTED"), next)
 	require.ErrorIs(t, err, postgres.ErrPageToken)
 }
