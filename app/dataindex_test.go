@@ -15,7 +15,6 @@ import (
 	"github.com/millrace/millrace/app"
 	"github.com/millrace/millrace/configs"
 	"github.com/millrace/millrace/internal/kafka"
-	"github.com/millrace/millrace/pipeline"
 	"github.com/millrace/millrace/projections"
 	"github.com/millrace/millrace/topics"
 )
@@ -103,7 +102,7 @@ func TestRequirement000_Overview_FromTheTopicToTheTables(t *testing.T) {
 	}
 	without := cfg
 	without.DataIndex.Enabled = false
-	p := start(t, without, app.Consumer(func() pipeline.Consumer { return older.Consumer() }))
+	p := start(t, without, app.Consumer(older.Consumer))
 	x := openIndex(t, cfg)
 	x.publish(
 		lifecycleEvent("io.serverlessworkflow.task.started.v1", `{"instanceId":"a","taskPosition":"do/0/x"}`),

@@ -41,7 +41,7 @@ var (
 	relayModule       = fx.Module("relay", fx.Provide(newRelay))
 	maintenanceModule = fx.Module("maintenance",
 		fx.Provide(newSweeper, newCensus, deadletter.NewGauge, parking.NewGauge, newPlaceholderGauge, newKeeper, newLetterKeeper, newResultsKeeper, newAlerts),
-		asConsumer(newRecorderConsumer), asConsumer(letterfiler.New))
+		asConsumers(newRecorders), asConsumer(letterfiler.New))
 	coordinatorModule = fx.Module("coordinator", fx.Provide(newLimits, newDeclarer, newAdmitter, routing.NewWatcher), asConsumer(newCoordinatorConsumer))
 	workerModule      = fx.Module("worker", fx.Provide(newExecutors, newWorker), asConsumers((*worker.Worker).Consumers))
 	projectionsModule = fx.Module("projections", asConsumers(newProjections))
@@ -108,7 +108,7 @@ func newKeeper(cfg configs.Config, pool *pgxpool.Pool, log *slog.Logger, reg pro
 		room = retention.Disk(cfg.DataDir)
 	}
 	return retention.New(pool, retention.Config{
-		Outbox: cfg.Retention.Outbox, Inbox: cfg.Retention.Inbox, Room: room,
+		Outbox: cfg.Retention.Outbox, Inbox: cfg.Retention.Inbox, Events: cfg.Retention.Events, Room: room,
 	}, log, reg)
 }
 
@@ -116,7 +116,9 @@ func newPlaceholderGauge(cfg configs.Config, pool *pgxpool.Pool, log *slog.Logge
 	return projections.NewPlaceholderGauge(pool, cfg.DataIndex.PlaceholderAfter, log, reg)
 }
 
-func newRecorderConsumer(reg prometheus.Registerer) pipeline.Consumer { return recorder.New(reg) }
+func newRecorders(cfg configs.Config, reg prometheus.Registerer) []pipeline.Consumer {
+	return recorder.Consumers(reg, cfg.EventLog.Topics)
+}
 
 func newProjections(cfg configs.Config, reg prometheus.Registerer) []pipeline.Consumer {
 	var consumers []pipeline.Consumer

@@ -42,8 +42,8 @@ type Lists interface {
 	ExecutionList(ctx context.Context, f projections.Filter, p projections.Page) (projections.ExecutionPage, error)
 }
 
-// Placeholders is the part of the data index that tells of what is missing.
-type Placeholders interface {
+// DataIndex is what is asked of the data index beside its rows.
+type DataIndex interface {
 	PlaceholderList(ctx context.Context, olderThan time.Duration, p projections.Page) (projections.PlaceholderPage, error)
 }
 
@@ -59,20 +59,21 @@ type Topics interface {
 
 // Deps is what the API calls.
 type Deps struct {
-	Executions   Executions
-	Results      Results
-	Lists        Lists
-	Placeholders Placeholders
-	History      History
-	Topics       Topics
-	DeadLetters  DeadLetters
-	Outbox       Outbox
-	Consumers    Consumers
-	Holds        Holds
-	Limits       Limits
-	Queue        Queue
-	Streams      *sse.Streams
-	Health       *health.Health
+	Executions  Executions
+	Results     Results
+	Lists       Lists
+	DataIndex   DataIndex
+	History     History
+	Topics      Topics
+	DeadLetters DeadLetters
+	Outbox      Outbox
+	Consumers   Consumers
+	Replays     Replays
+	Holds       Holds
+	Limits      Limits
+	Queue       Queue
+	Streams     *sse.Streams
+	Health      *health.Health
 	// Guard checks tokens.
 	Guard  auth.Guard
 	Logger *slog.Logger

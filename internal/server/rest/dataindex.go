@@ -46,7 +46,7 @@ func (a *API) listPlaceholders(ctx context.Context, in *listPlaceholdersInput) (
 		}
 		olderThan = d
 	}
-	page, err := a.deps.Placeholders.PlaceholderList(ctx, olderThan, projections.Page{Size: in.PageSize, Token: in.PageToken})
+	page, err := a.deps.DataIndex.PlaceholderList(ctx, olderThan, projections.Page{Size: in.PageSize, Token: in.PageToken})
 	if err != nil {
 		return nil, err
 	}

@@ -31,7 +31,7 @@ func (p *placeholders) PlaceholderList(_ context.Context, olderThan time.Duratio
 func TestPlaceholdersOnTheWire(t *testing.T) {
 	t.Parallel()
 	p := &placeholders{}
-	b := newBench(t, func(d *Deps, c *Config) { d.Placeholders, d.Guard, c.PlaceholderAfter = p, tokens(), 2*time.Hour })
+	b := newBench(t, func(d *Deps, c *Config) { d.DataIndex, d.Guard, c.PlaceholderAfter = p, tokens(), 2*time.Hour })
 	as := []string{"Authorization", "Bearer viewer"}
 	w := b.do("GET", "/v1/data-index/placeholders", "", as...)
 	require.Equal(t, 200, w.Code, w.Body.String())
