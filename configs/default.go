@@ -86,9 +86,10 @@ func Default() Config {
 		Results:     Results{Store: ResultsPostgres},
 		Relay:       Relay{BatchSize: 500, PollCeiling: 100 * time.Millisecond},
 		DeadLetters: DeadLetters{Retry: map[string]RetryRule{}},
+		EventLog:    EventLog{Topics: []topics.Topic{topics.ExecutionEvents, topics.FlowLifecycle, topics.SagaEvents}},
 		Retention: Retention{
 			Outbox: 30 * topics.Day, Inbox: 120 * topics.Day, DeadLetters: 30 * topics.Day, DeadLetterArchive: 90 * topics.Day,
-			Results: 90 * topics.Day,
+			Results: 90 * topics.Day, Events: 90 * topics.Day, Executions: 90 * topics.Day, Instances: 90 * topics.Day,
 		},
 		Alerts: Alerts{Header: "Authorization", StallAfter: time.Hour, DeadLetters: 100},
 		Log:    Log{Level: "info", Format: "text"},

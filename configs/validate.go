@@ -49,6 +49,7 @@ func (c *Config) validate(origins Origins) error {
 	v.topics()
 	v.coordinator()
 	v.worker()
+	v.eventLog()
 	v.retention()
 	v.alerts()
 	v.deadLetters()
@@ -302,14 +303,41 @@ func looksLikeDSN(dsn string) bool {
 	return strings.Contains(dsn, "=")
 }
 
+// eventLog checks what is recorded. Whether topics of others exist is the broker's to
+// say.
+func (v *validation) eventLog() {
+	seen := map[topics.Topic]bool{}
+	for _, t := range v.c.EventLog.Topics {
+		switch {
+		case t == "":
+			v.fault("event_log.topics", "names a topic that is empty")
+		case seen[t]:
+			v.fault("event_log.topics", "names %s twice", t)
+		case t == topics.DeadLetters || t == topics.DataIndexDeadLetters:
+			v.fault("event_log.topics", "names %s, whose records are filed as dead letters anyway", t)
+		}
+		seen[t] = true
+	}
+	if !seen[topics.ExecutionEvents] {
+		v.fault("event_log.topics", "must contain %s: the histories of executions are read from the log", topics.ExecutionEvents)
+	}
+}
+
 // retention leaves it to the start of the program to compare the windows with what
 // the broker really keeps.
 func (v *validation) retention() {
 	r := v.c.Retention
-	for path, keeps := range map[string]time.Duration{"retention.outbox": r.Outbox, "retention.inbox": r.Inbox, "retention.results": r.Results} {
+	for path, keeps := range map[string]time.Duration{
+		"retention.outbox": r.Outbox, "retention.inbox": r.Inbox, "retention.results": r.Results,
+		"retention.events": r.Events, "retention.executions": r.Executions, "retention.instances": r.Instances,
+	} {
 		if keeps > 0 && keeps < minRetention {
 			v.fault(path, "must be at least %s, not %s", formatDuration(minRetention), formatDuration(keeps))
 		}
+	}
+	if r.Executions > 0 && r.Executions < r.Outbox {
+		v.fault("retention.executions", "must be at least retention.outbox (%s), not %s: an event that is republished after that would tell of an execution that is gone",
+			formatDuration(r.Outbox), formatDuration(r.Executions))
 	}
 	if r.Inbox < r.Outbox {
 		v.fault("retention.inbox", "must be at least retention.outbox (%s), not %s: an event that is republished after that would be applied twice",

@@ -95,6 +95,11 @@ func (e *Event) complete(data *members, env topics.Envelope) error {
 		}
 		e.Status = known
 	}
+	// Before version 7.22 the Java SDK calls the retry of a task task.started too, and
+	// says what it is by its time.
+	if e.Shape == Nested && e.Change == Started && data.present(retriedAt) {
+		e.Change = Retried
+	}
 	now := Round(env.Time)
 	// Engines that send a bare type and nothing else still mean that it happened now.
 	if e.Change == Started && e.Start.IsZero() {
@@ -119,16 +124,15 @@ func normalPosition(position string) string {
 	return strings.TrimLeft(strings.TrimPrefix(position, "#"), "/")
 }
 
-// taskName returns the name of the task at a position: the last token of the pointer,
-// when an index stands before it, as it does for every task that has a name.
+// taskName returns the name of the task at a position: the last token of the pointer
+// that has an index before it. What follows it is within the task: the SDK appends "do"
+// and "branch" to the position of a task that has others in it.
 func taskName(position string) string {
-	at := strings.LastIndexByte(position, '/')
-	if at < 0 {
-		return ""
+	tokens := strings.Split(position, "/")
+	for i := len(tokens) - 1; i > 0; i-- {
+		if index := tokens[i-1]; index != "" && tokens[i] != "" && strings.Trim(index, "0123456789") == "" {
+			return strings.NewReplacer("~1", "/", "~0", "~").Replace(tokens[i])
+		}
 	}
-	index := position[strings.LastIndexByte(position[:at], '/')+1 : at]
-	if index == "" || strings.Trim(index, "0123456789") != "" {
-		return ""
-	}
-	return strings.NewReplacer("~1", "/", "~0", "~").Replace(position[at+1:])
+	return ""
 }

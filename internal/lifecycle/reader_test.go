@@ -206,11 +206,24 @@ func TestWhatIsMissingFollowsFromTheRest(t *testing.T) {
 		assert.Equal(t, want, e.TaskPosition)
 	}
 	for position, want := range map[string]string{
-		"do/0/greet": "greet", "do/2/loop/for/do/10/a~1b~0c": "a/b~c", "do/0/try/catch": "", "do": "", "do/0": "",
+		"do/0/greet": "greet", "do/2/loop/for/do/10/a~1b~0c": "a/b~c", "do/0/try/catch": "try", "do": "", "do/0": "", "do/0/": "",
+		"do/0/lines/do": "lines", "do/0/check/do/do": "check", "do/0/both/branch": "both", "do/0/both/branch/0/pack/do/1/seal": "seal",
 	} {
 		e := read(t, event("io.serverlessworkflow.task.started", `{"workflow":"i","task":"`+position+`"}`))
 		assert.Equal(t, want, e.TaskName, position)
 	}
+}
+
+// Version 7.13 of the SDK.
+func TestARetryThatIsCalledAStart(t *testing.T) {
+	t.Parallel()
+	e := read(t, event("io.serverlessworkflow.task.started.v1", `{"workflow":"i","task":"do/0/pay","retriedAt":1795272854.741}`))
+	assert.Equal(t, lifecycle.Retried, e.Change)
+	assert.True(t, e.Reopens())
+	assert.Equal(t, "RUNNING", e.Status)
+	assert.Equal(t, time.Unix(1795272854, 741_000_000).UTC(), e.Start)
+	assert.Equal(t, e.Start, e.LastUpdate)
+	assert.Equal(t, lifecycle.Started, read(t, event("io.serverlessworkflow.task.started.v1", `{"workflow":"i","task":"p","startedAt":1}`)).Change)
 }
 
 func TestWhatIsReadLeniently(t *testing.T) {

@@ -39,7 +39,8 @@ func (m *members) readNested(e *Event) error {
 	// Whichever time the type has is when it changed.
 	e.LastUpdate, errs[0] = m.time(updatedAt, updatetAt, completedAt, faultedAt, cancelledAt, suspendedAt, resumedAt, retriedAt, startedAt, createdAt)
 	e.End, errs[1] = m.time(completedAt, faultedAt, cancelledAt)
-	e.Start, errs[2] = m.time(startedAt)
+	// The first that is heard of a task may be that the block around it is tried again.
+	e.Start, errs[2] = m.time(startedAt, retriedAt)
 	e.Error, errs[3] = m.fault()
 	e.Input, e.Output = m[input], m[output]
 	id := name
