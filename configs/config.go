@@ -42,6 +42,7 @@ type API struct {
 	Listen          string        `key:"listen" flag:"api-listen" doc:"The address of the REST API and the console. Port 0 takes any free port."`
 	MaxBodyBytes    Size          `key:"max_body_bytes" doc:"The largest request body that is read; a larger one is refused with 413."`
 	ShutdownTimeout time.Duration `key:"shutdown_timeout" doc:"How long requests in flight may take to end after a stop was asked for."`
+	QueryTimeout    time.Duration `key:"query_timeout" doc:"How long one query of the read models may take, lists and statistics of REST and GraphQL; a longer one is refused with 504."`
 	Auth            Auth          `key:"auth" doc:"Authentication of callers."`
 	TLS             ServerTLS     `key:"tls" doc:"TLS of the REST API."`
 }

@@ -65,6 +65,7 @@ func Default() Config {
 			Listen:          "127.0.0.1:8080",
 			MaxBodyBytes:    MiB,
 			ShutdownTimeout: 10 * time.Second,
+			QueryTimeout:    10 * time.Second,
 			Auth:            Auth{Mode: AuthToken},
 		},
 		Admin: Admin{Listen: "127.0.0.1:9091"},

@@ -16,12 +16,12 @@ import (
 	"github.com/millrace/millrace/internal/execution/store"
 	"github.com/millrace/millrace/internal/executor"
 	"github.com/millrace/millrace/internal/postgres"
+	"github.com/millrace/millrace/internal/query"
 	"github.com/millrace/millrace/internal/server/auth"
 	"github.com/millrace/millrace/internal/server/health"
 	"github.com/millrace/millrace/internal/server/sse"
 	"github.com/millrace/millrace/internal/server/strictjson"
 	"github.com/millrace/millrace/middleware"
-	"github.com/millrace/millrace/projections"
 	"github.com/millrace/millrace/topics"
 )
 
@@ -37,9 +37,9 @@ type Executions interface {
 	Output(ctx context.Context, id string, attempt int, stream executor.Stream) (store.Output, error)
 }
 
-// Lists is the read model of executions.
+// Lists is the read model of executions; query.Collection implements it.
 type Lists interface {
-	ExecutionList(ctx context.Context, f projections.Filter, p projections.Page) (projections.ExecutionPage, error)
+	List(ctx context.Context, scope query.Scope, req query.Request) (query.List[query.Execution], error)
 }
 
 // History is the event log.

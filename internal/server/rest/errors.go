@@ -16,6 +16,7 @@ import (
 	limitstore "github.com/millrace/millrace/internal/limits/store"
 	"github.com/millrace/millrace/internal/outbox"
 	"github.com/millrace/millrace/internal/postgres"
+	"github.com/millrace/millrace/internal/query"
 	"github.com/millrace/millrace/internal/results"
 	"github.com/millrace/millrace/internal/server/problem"
 	"github.com/millrace/millrace/internal/server/sse"
@@ -64,6 +65,10 @@ func errorTable() []mapping {
 		{err: deadletter.ErrJobState, kind: problem.RedriveState()},
 		{err: deadletter.ErrNothingToDo, kind: problem.NothingToRedrive()},
 		{err: postgres.ErrPageToken, kind: problem.InvalidPageToken()},
+		{err: query.ErrCursor, kind: problem.InvalidPageToken()},
+		{err: query.ErrTimeout, kind: problem.Timeout()},
+		{err: query.ErrScope, kind: problem.Forbidden()},
+		{err: query.ErrNotFound, kind: problem.InstanceNotFound()},
 		{err: deadletter.ErrNotFound, kind: problem.DeadLetterNotFound()},
 		{err: deadletter.ErrNotOpen, kind: problem.DeadLetterNotOpen()},
 		{err: deadletter.ErrReplayLimit, kind: problem.RedriveLimit()},
@@ -142,6 +147,8 @@ func requestProblem(err error) *problem.Problem {
 		invalid  *execution.InvalidError
 		tooLarge *http.MaxBytesError
 		edit     *deadletter.InvalidEditError
+		wrong    *query.InvalidError
+		limit    *query.LimitError
 	)
 	switch {
 	case errors.As(err, &ready):
@@ -154,6 +161,11 @@ func requestProblem(err error) *problem.Problem {
 		return invalidBody(fieldFaults(invalid, ""))
 	case errors.As(err, &edit):
 		return editProblem(edit)
+	case errors.As(err, &wrong):
+		return problem.InvalidParameter().With(wrong.Error(), problem.Fault{
+			Parameter: "filter", Pointer: wrong.Pointer, Code: wrong.Code, Message: wrong.Message})
+	case errors.As(err, &limit):
+		return problem.QueryLimit().With(limit.Error())
 	case errors.As(err, &tooLarge):
 		return problem.BodyTooLarge().With(fmt.Sprintf("at most %d bytes are accepted", tooLarge.Limit))
 	}

@@ -22,13 +22,13 @@ import (
 	"github.com/millrace/millrace/internal/execution/store"
 	"github.com/millrace/millrace/internal/executor"
 	"github.com/millrace/millrace/internal/parking"
+	"github.com/millrace/millrace/internal/query"
 	"github.com/millrace/millrace/internal/server"
 	"github.com/millrace/millrace/internal/server/auth"
 	"github.com/millrace/millrace/internal/server/health"
 	"github.com/millrace/millrace/internal/server/problem"
 	"github.com/millrace/millrace/internal/server/sse"
 	"github.com/millrace/millrace/internal/testenv"
-	"github.com/millrace/millrace/projections"
 	"github.com/millrace/millrace/topics"
 )
 
@@ -168,10 +168,10 @@ func (m *memory) Output(_ context.Context, _ string, attempt int, stream executo
 	}}, nil
 }
 
-type lists func(projections.Filter, projections.Page) (projections.ExecutionPage, error)
+type lists func(query.Scope, query.Request) (query.List[query.Execution], error)
 
-func (l lists) ExecutionList(_ context.Context, f projections.Filter, p projections.Page) (projections.ExecutionPage, error) {
-	return l(f, p)
+func (l lists) List(_ context.Context, scope query.Scope, req query.Request) (query.List[query.Execution], error) {
+	return l(scope, req)
 }
 
 type noHistory struct{}
@@ -321,8 +321,8 @@ func newBench(t testing.TB, change func(*Deps, *Config)) *bench {
 	logger := slog.New(slog.NewTextHandler(b.logs, nil))
 	deps := Deps{
 		Executions: b.store, History: noHistory{}, Topics: someTopics{}, DeadLetters: &letters{}, Outbox: &someOutbox{}, Consumers: &someConsumers{}, Holds: &someHolds{}, Queue: &someQueue{}, Limits: &someLimits{}, Health: health.New(), Logger: logger,
-		Lists: lists(func(projections.Filter, projections.Page) (projections.ExecutionPage, error) {
-			return projections.ExecutionPage{}, nil
+		Lists: lists(func(query.Scope, query.Request) (query.List[query.Execution], error) {
+			return query.List[query.Execution]{}, nil
 		}),
 		Streams: sse.NewStreams(sse.NewHub(nil, logger, nil), noHistory{}, sse.Config{}),
 	}
