@@ -57,6 +57,7 @@ type Deps struct {
 	Executions  Executions
 	Results     Results
 	Lists       Lists
+	Queries     *query.Store
 	History     History
 	Topics      Topics
 	DeadLetters DeadLetters

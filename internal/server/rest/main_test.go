@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
 	"github.com/millrace/millrace/internal/deadletter"
@@ -174,6 +176,15 @@ func (l lists) List(_ context.Context, scope query.Scope, req query.Request) (qu
 	return l(scope, req)
 }
 
+// noDatabase is a database that cannot be reached.
+type noDatabase struct{ pgx.BatchResults }
+
+func (d noDatabase) SendBatch(context.Context, *pgx.Batch) pgx.BatchResults { return d }
+
+func (noDatabase) Exec() (pgconn.CommandTag, error) { return pgconn.CommandTag{}, io.ErrUnexpectedEOF }
+
+func (noDatabase) Close() error { return nil }
+
 type noHistory struct{}
 
 func (noHistory) Events(context.Context, string, eventlog.Cursor, int) ([]eventlog.Entry, eventlog.Cursor, error) {
@@ -321,6 +332,7 @@ func newBench(t testing.TB, change func(*Deps, *Config)) *bench {
 	logger := slog.New(slog.NewTextHandler(b.logs, nil))
 	deps := Deps{
 		Executions: b.store, History: noHistory{}, Topics: someTopics{}, DeadLetters: &letters{}, Outbox: &someOutbox{}, Consumers: &someConsumers{}, Holds: &someHolds{}, Queue: &someQueue{}, Limits: &someLimits{}, Health: health.New(), Logger: logger,
+		Queries: query.NewStore(noDatabase{}, query.Limits{}),
 		Lists: lists(func(query.Scope, query.Request) (query.List[query.Execution], error) {
 			return query.List[query.Execution]{}, nil
 		}),
