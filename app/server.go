@@ -122,6 +122,7 @@ func newAPI(
 		Executions:  st,
 		Results:     kept,
 		Lists:       queries.Executions(),
+		Queries:     queries,
 		History:     eventlog.NewReader(c.pool),
 		Topics:      rest.NewBrokerTopics(c.admin, cfg.TopicNaming(), cfg.TopicSpecs()),
 		DeadLetters: letters,
