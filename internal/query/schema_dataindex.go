@@ -7,9 +7,9 @@ func workflowInstances() *schema[WorkflowInstance] {
 	type row = WorkflowInstance
 	fields := []field[row]{
 		{required(orderable(textField("id", "The id of the instance"))), "id", func(r *row) any { return &r.ID }},
-		{groupable(textField("namespace", "The namespace of the definition")), "namespace", func(r *row) any { return &r.Namespace }},
+		{orderable(groupable(textField("namespace", "The namespace of the definition"))), "namespace", func(r *row) any { return &r.Namespace }},
 		{orderable(groupable(textField("name", "The name of the definition"))), "name", func(r *row) any { return &r.Name }},
-		{groupable(textField("version", "The version of the definition")), "version", func(r *row) any { return &r.Version }},
+		{orderable(groupable(textField("version", "The version of the definition"))), "version", func(r *row) any { return &r.Version }},
 		{enumField("status", "How it stands", statuses()...), "status", func(r *row) any { return &r.Status }},
 		{timeField("start", "When it started"), "start", func(r *row) any { return &r.Start }},
 		{timeField("end", "When it ended"), `"end"`, func(r *row) any { return &r.End }},
@@ -40,7 +40,7 @@ func taskInstances() *schema[TaskInstance] {
 		{required(orderable(groupable(textField("task_position", "Where the task is in the definition")))), "task_position", func(r *row) any { return &r.Position }},
 		{required(orderable(intField("iteration", "The turn of the loop around it; 0 where it is not told"))), "iteration", func(r *row) any { return &r.Iteration }},
 		{required(orderable(intField("attempt", "The attempt; 0 where it is not told"))), "attempt", func(r *row) any { return &r.Attempt }},
-		{textField("task_execution_id", "What the engine calls this execution of the task"), "task_execution_id", func(r *row) any { return &r.ExecutionID }},
+		{orderable(textField("task_execution_id", "What the engine calls this execution of the task")), "task_execution_id", func(r *row) any { return &r.ExecutionID }},
 		{orderable(groupable(textField("task_name", "The name of the task"))), "task_name", func(r *row) any { return &r.Name }},
 		{enumField("status", "How it stands", statuses()...), "status", func(r *row) any { return &r.Status }},
 		{timeField("start", "When it started"), "start", func(r *row) any { return &r.Start }},

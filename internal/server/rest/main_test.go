@@ -336,7 +336,7 @@ func newBench(t testing.TB, change func(*Deps, *Config)) *bench {
 		Lists: lists(func(query.Scope, query.Request) (query.List[query.Execution], error) {
 			return query.List[query.Execution]{}, nil
 		}),
-		Streams: sse.NewStreams(sse.NewHub(nil, logger, nil), noHistory{}, sse.Config{}),
+		Streams: sse.NewStreams(noHistory{}, sse.Config{}, sse.NewHub(topics.ExecutionEvents, nil, logger, nil)),
 	}
 	config := Config{Version: "test"}
 	if change != nil {
