@@ -29,6 +29,7 @@ import (
 	"github.com/millrace/millrace/internal/outbox"
 	"github.com/millrace/millrace/internal/parking"
 	"github.com/millrace/millrace/internal/postgres"
+	"github.com/millrace/millrace/internal/query"
 	"github.com/millrace/millrace/internal/replay"
 	"github.com/millrace/millrace/internal/results"
 	"github.com/millrace/millrace/internal/secret"
@@ -39,12 +40,11 @@ import (
 	"github.com/millrace/millrace/internal/server/rest"
 	"github.com/millrace/millrace/internal/server/sse"
 	"github.com/millrace/millrace/middleware"
-	"github.com/millrace/millrace/projections"
 	"github.com/millrace/millrace/topics"
 )
 
 // apiModule serves the REST API with its live streams.
-var apiModule = fx.Module("api", fx.Provide(newHubs, newStreams, newAPI))
+var apiModule = fx.Module("api", fx.Provide(newHubs, newStreams, newQueries, newAPI))
 
 // addresses are where the servers of this process ended up listening.
 type addresses struct{ api, admin string }
@@ -107,8 +107,13 @@ func retryPolicies(cfg configs.Config) deadletter.Policies {
 	return policies
 }
 
+// newQueries is what the APIs read the read models through.
+func newQueries(cfg configs.Config, c *connections) *query.Store {
+	return query.NewStore(c.pool, query.Limits{Timeout: cfg.API.QueryTimeout})
+}
+
 func newAPI(
-	cfg configs.Config, c *connections, st *store.Store, kept *results.Store, signals *postgres.Signals, streams *sse.Streams,
+	cfg configs.Config, c *connections, queries *query.Store, st *store.Store, kept *results.Store, signals *postgres.Signals, streams *sse.Streams,
 	letters *deadletter.Store, replays *replay.Store, known *limitstore.Store, h *health.Health, log *slog.Logger,
 ) (*rest.API, error) {
 	guard, err := newGuard(cfg)
@@ -122,8 +127,9 @@ func newAPI(
 	return rest.New(rest.Deps{
 		Executions:  st,
 		Results:     kept,
-		Lists:       projections.NewReader(c.pool),
 		DataIndex:   projections.NewReader(c.pool),
+		Lists:       queries.Executions(),
+		Queries:     queries,
 		History:     eventlog.NewReader(c.pool),
 		Topics:      rest.NewBrokerTopics(c.admin, cfg.TopicNaming(), cfg.TopicSpecs()),
 		DeadLetters: letters,

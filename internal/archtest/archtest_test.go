@@ -131,6 +131,7 @@ func TestDirection(t *testing.T) {
 		"internal/lease":         {"internal/postgres", "internal/crash"},
 		"internal/crash":         {},
 		"internal/postgres":      {"internal/secret"},
+		"internal/query":         {"internal/postgres", "internal/execution"},
 	}
 	for _, p := range packages(t) {
 		may, listed := allowed[p.short()]
