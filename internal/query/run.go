@@ -5,12 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/millrace/millrace/internal/postgres"
 )
+
+// timeoutGrace is how much later than the server the context ends a statement.
+const timeoutGrace = time.Second
 
 // settings hold for the statement that is sent with them.
 //
@@ -22,7 +26,13 @@ const settings = `SELECT set_config('statement_timeout', $1::text, true), set_co
 
 // run sends a statement and calls each for every row. Settings and statement go
 // together, in one round trip and one implicit transaction, which bounds the settings.
-func (s *Store) run(ctx context.Context, sql string, args []any, each func(pgx.Rows) error) (err error) {
+//
+// The driver may have to describe the statement first, where no setting holds yet and
+// a lock may be in the way; the end of that wait is the context's, which costs the
+// connection.
+func (s *Store) run(caller context.Context, sql string, args []any, each func(pgx.Rows) error) (err error) {
+	ctx, cancel := context.WithTimeout(caller, s.limits.Timeout+timeoutGrace)
+	defer cancel()
 	batch := &pgx.Batch{}
 	batch.Queue(settings, strconv.FormatInt(s.limits.Timeout.Milliseconds(), 10))
 	batch.Queue(sql, args...)
@@ -31,7 +41,7 @@ func (s *Store) run(ctx context.Context, sql string, args []any, each func(pgx.R
 		if closed := results.Close(); err == nil {
 			err = closed
 		}
-		err = s.fault(ctx, err)
+		err = s.fault(caller, err)
 	}()
 	if _, err := results.Exec(); err != nil {
 		return err
@@ -50,13 +60,14 @@ func (s *Store) run(ctx context.Context, sql string, args []any, each func(pgx.R
 }
 
 // fault says in the words of this package what the database refused.
-func (s *Store) fault(ctx context.Context, err error) error {
+func (s *Store) fault(caller context.Context, err error) error {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
+	canceled := ok && pg.Code == "57014" || errors.Is(err, context.DeadlineExceeded)
 	switch {
+	case canceled && caller.Err() == nil:
+		return fmt.Errorf("%w: no answer within %s; narrow the filter, or ask for fields that have an index", ErrTimeout, s.limits.Timeout)
 	case !ok:
 		return err
-	case pg.Code == "57014" && ctx.Err() == nil: // query_canceled, and not by the caller
-		return fmt.Errorf("%w: no answer within %s; narrow the filter, or ask for fields that have an index", ErrTimeout, s.limits.Timeout)
 	case postgres.IsConstraint(err):
 		// Class 22: a value that the checks let through and that the database cannot
 		// compare with.
