@@ -36,15 +36,17 @@ import (
 	"github.com/millrace/millrace/internal/server"
 	"github.com/millrace/millrace/internal/server/admin"
 	"github.com/millrace/millrace/internal/server/auth"
+	"github.com/millrace/millrace/internal/server/graphql"
 	"github.com/millrace/millrace/internal/server/health"
 	"github.com/millrace/millrace/internal/server/rest"
 	"github.com/millrace/millrace/internal/server/sse"
 	"github.com/millrace/millrace/middleware"
+	"github.com/millrace/millrace/projections"
 	"github.com/millrace/millrace/topics"
 )
 
 // apiModule serves the REST API with its live streams.
-var apiModule = fx.Module("api", fx.Provide(newHubs, newStreams, newQueries, newAPI))
+var apiModule = fx.Module("api", fx.Provide(newHubs, newStreams, newQueries, newGraphQL, newAPI))
 
 // addresses are where the servers of this process ended up listening.
 type addresses struct{ api, admin string }
@@ -113,8 +115,9 @@ func newQueries(cfg configs.Config, c *connections) *query.Store {
 }
 
 func newAPI(
-	cfg configs.Config, c *connections, queries *query.Store, st *store.Store, kept *results.Store, signals *postgres.Signals, streams *sse.Streams,
-	letters *deadletter.Store, replays *replay.Store, known *limitstore.Store, h *health.Health, log *slog.Logger,
+	cfg configs.Config, c *connections, queries *query.Store, asked *graphql.Server, st *store.Store, kept *results.Store,
+	signals *postgres.Signals, streams *sse.Streams, letters *deadletter.Store, replays *replay.Store, known *limitstore.Store,
+	h *health.Health, log *slog.Logger,
 ) (*rest.API, error) {
 	guard, err := newGuard(cfg)
 	if err != nil {
@@ -140,6 +143,7 @@ func newAPI(
 		Limits:      known,
 		Replays:     replays,
 		Streams:     streams,
+		GraphQL:     asked,
 		Health:      h,
 		Guard:       guard,
 		Logger:      log,
@@ -147,6 +151,20 @@ func newAPI(
 	}, rest.Config{
 		Version: build.Version(), MaxBodyBytes: int64(cfg.API.MaxBodyBytes), Terms: bounds.Terms(),
 		PlaceholderAfter: cfg.DataIndex.PlaceholderAfter,
+	})
+}
+
+func newGraphQL(cfg configs.Config, c *connections, log *slog.Logger, reg prometheus.Registerer) *graphql.Server {
+	g := cfg.GraphQL
+	return graphql.New(graphql.Deps{
+		DB: c.pool, Logger: log, Registerer: reg, Infrastructure: isInfrastructure,
+	}, graphql.Config{
+		NoIntrospection: !g.Introspection,
+		Limits: graphql.Limits{
+			BodyBytes: int64(g.MaxBodyBytes), Tokens: g.MaxTokens, Depth: g.MaxDepth, Cost: g.MaxCost, RootFields: g.MaxRootFields,
+			Aliases: g.MaxAliases, Directives: g.MaxDirectives, ListLength: g.MaxListLength, PageSize: g.MaxPageSize,
+			Concurrency: g.MaxConcurrent, Timeout: g.Timeout,
+		},
 	})
 }
 

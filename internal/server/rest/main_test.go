@@ -27,6 +27,7 @@ import (
 	"github.com/millrace/millrace/internal/query"
 	"github.com/millrace/millrace/internal/server"
 	"github.com/millrace/millrace/internal/server/auth"
+	"github.com/millrace/millrace/internal/server/graphql"
 	"github.com/millrace/millrace/internal/server/health"
 	"github.com/millrace/millrace/internal/server/problem"
 	"github.com/millrace/millrace/internal/server/sse"
@@ -337,6 +338,7 @@ func newBench(t testing.TB, change func(*Deps, *Config)) *bench {
 			return query.List[query.Execution]{}, nil
 		}),
 		Streams: sse.NewStreams(noHistory{}, sse.Config{}, sse.NewHub(topics.ExecutionEvents, nil, logger, nil)),
+		GraphQL: graphql.New(graphql.Deps{Logger: logger}, graphql.Config{}),
 	}
 	config := Config{Version: "test"}
 	if change != nil {

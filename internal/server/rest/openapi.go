@@ -36,6 +36,7 @@ func (a *API) humaConfig() huma.Config {
 				{Name: tagOutbox, Description: "Events on their way to the broker, and those that do not get there"},
 				{Name: tagDataIndex, Description: "Workflow instances, their tasks, pods and sagas, as their events tell of them"},
 				{Name: tagLimits, Description: "Limits of rate and concurrency, and the keys under them"},
+				{Name: tagGraphQL, Description: "Queries over all read models"},
 				{Name: tagPlatform, Description: "The platform itself"},
 			},
 			Components: &huma.Components{
