@@ -58,11 +58,13 @@ func TestDataIndexOfForeignSoftware(t *testing.T) {
 	in.serve("index", "api,relay,maintenance,"+indexRoles).ready()
 
 	t.Run("Java SDK", func(t *testing.T) {
-		publisher, err := dataindex.Compile(t.Context(), t.TempDir(), os.Stderr)
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute) // the first run fetches the SDK
+		defer cancel()
+		publisher, err := dataindex.Compile(ctx, t.TempDir(), os.Stderr)
 		require.NoError(t, err)
 		for _, encoding := range []string{dataindex.Bare, dataindex.Binary} {
 			t.Run(encoding, func(t *testing.T) {
-				r, err := publisher.Run(t.Context(), dataindex.Publish{
+				r, err := publisher.Run(ctx, dataindex.Publish{
 					Encoding: encoding, Brokers: strings.Join(in.brokers, ","), Topic: lifecycleTopic, Rounds: 3,
 				})
 				require.NoError(t, err)
