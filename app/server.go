@@ -35,6 +35,7 @@ import (
 	"github.com/millrace/millrace/internal/server"
 	"github.com/millrace/millrace/internal/server/admin"
 	"github.com/millrace/millrace/internal/server/auth"
+	"github.com/millrace/millrace/internal/server/graphql"
 	"github.com/millrace/millrace/internal/server/health"
 	"github.com/millrace/millrace/internal/server/rest"
 	"github.com/millrace/millrace/internal/server/sse"
@@ -44,7 +45,7 @@ import (
 )
 
 // apiModule serves the REST API with its live streams.
-var apiModule = fx.Module("api", fx.Provide(newHubs, newStreams, newAPI))
+var apiModule = fx.Module("api", fx.Provide(newHubs, newStreams, newGraphQL, newAPI))
 
 // addresses are where the servers of this process ended up listening.
 type addresses struct{ api, admin string }
@@ -109,7 +110,7 @@ func retryPolicies(cfg configs.Config) deadletter.Policies {
 
 func newAPI(
 	cfg configs.Config, c *connections, st *store.Store, kept *results.Store, signals *postgres.Signals, streams *sse.Streams,
-	letters *deadletter.Store, replays *replay.Store, known *limitstore.Store, h *health.Health, log *slog.Logger,
+	letters *deadletter.Store, replays *replay.Store, known *limitstore.Store, queries *graphql.Server, h *health.Health, log *slog.Logger,
 ) (*rest.API, error) {
 	guard, err := newGuard(cfg)
 	if err != nil {
@@ -133,12 +134,27 @@ func newAPI(
 		Limits:      known,
 		Replays:     replays,
 		Streams:     streams,
+		GraphQL:     queries,
 		Health:      h,
 		Guard:       guard,
 		Logger:      log,
 		Faults:      middleware.Classifier{Infrastructure: []func(error) bool{isInfrastructure}},
 	}, rest.Config{
 		Version: build.Version(), MaxBodyBytes: int64(cfg.API.MaxBodyBytes), Terms: bounds.Terms(),
+	})
+}
+
+func newGraphQL(cfg configs.Config, c *connections, log *slog.Logger, reg prometheus.Registerer) *graphql.Server {
+	g := cfg.GraphQL
+	return graphql.New(graphql.Deps{
+		DB: c.pool, Logger: log, Registerer: reg, Infrastructure: isInfrastructure,
+	}, graphql.Config{
+		NoIntrospection: !g.Introspection,
+		Limits: graphql.Limits{
+			BodyBytes: int64(g.MaxBodyBytes), Tokens: g.MaxTokens, Depth: g.MaxDepth, Cost: g.MaxCost, RootFields: g.MaxRootFields,
+			Aliases: g.MaxAliases, Directives: g.MaxDirectives, ListLength: g.MaxListLength, PageSize: g.MaxPageSize,
+			Concurrency: g.MaxConcurrent, Timeout: g.Timeout,
+		},
 	})
 }
 

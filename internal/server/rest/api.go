@@ -17,6 +17,7 @@ import (
 	"github.com/millrace/millrace/internal/executor"
 	"github.com/millrace/millrace/internal/postgres"
 	"github.com/millrace/millrace/internal/server/auth"
+	"github.com/millrace/millrace/internal/server/graphql"
 	"github.com/millrace/millrace/internal/server/health"
 	"github.com/millrace/millrace/internal/server/sse"
 	"github.com/millrace/millrace/internal/server/strictjson"
@@ -67,6 +68,7 @@ type Deps struct {
 	Limits      Limits
 	Queue       Queue
 	Streams     *sse.Streams
+	GraphQL     *graphql.Server
 	Health      *health.Health
 	// Guard checks tokens.
 	Guard  auth.Guard

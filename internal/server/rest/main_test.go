@@ -24,6 +24,7 @@ import (
 	"github.com/millrace/millrace/internal/parking"
 	"github.com/millrace/millrace/internal/server"
 	"github.com/millrace/millrace/internal/server/auth"
+	"github.com/millrace/millrace/internal/server/graphql"
 	"github.com/millrace/millrace/internal/server/health"
 	"github.com/millrace/millrace/internal/server/problem"
 	"github.com/millrace/millrace/internal/server/sse"
@@ -325,6 +326,7 @@ func newBench(t testing.TB, change func(*Deps, *Config)) *bench {
 			return projections.ExecutionPage{}, nil
 		}),
 		Streams: sse.NewStreams(noHistory{}, sse.Config{}, sse.NewHub(topics.ExecutionEvents, nil, logger, nil)),
+		GraphQL: graphql.New(graphql.Deps{Logger: logger}, graphql.Config{}),
 	}
 	config := Config{Version: "test"}
 	if change != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/millrace/millrace/internal/server/auth"
+	"github.com/millrace/millrace/internal/server/graphql"
 )
 
 // route is one row of the table of routes.
@@ -18,6 +19,9 @@ type route struct {
 	scope auth.Scope
 	// stream marks routes that are not bounded by the request timeout.
 	stream bool
+	// page, if set, answers browsers that ask for a page instead of data. It needs no
+	// token.
+	page http.HandlerFunc
 	// op documents the route. Method, path and security are filled in.
 	op huma.Operation
 	// Exactly one of the two is set: a plain handler, or a function that registers
@@ -36,6 +40,7 @@ const (
 	tagConsumers   = "consumers"
 	tagEvents      = "events"
 	tagLimits      = "limits"
+	tagGraphQL     = "graphql"
 	tagReplays     = "replays"
 	tagPlatform    = "platform"
 )
@@ -107,6 +112,8 @@ func (a *API) routes() []route {
 		{method: get, path: "/v1/limits/{name}", scope: auth.Read, op: getLimitDoc(), typed: typed(a, a.getLimit)},
 		{method: get, path: "/v1/limits/{name}/keys", scope: auth.Read, op: limitKeysDoc(), typed: typed(a, a.limitKeys)},
 		{method: post, path: "/v1/limits/{name}/reset", scope: auth.Admin, op: a.resetLimitDoc(), handler: a.resetLimit},
+		{method: get, path: "/graphql", scope: auth.Read, stream: true, op: graphqlGetDoc(), handler: a.deps.GraphQL.Get, page: a.deps.GraphQL.Page},
+		{method: post, path: "/graphql", scope: auth.Read, stream: true, op: a.graphqlPostDoc(), handler: a.deps.GraphQL.Post},
 		{method: get, path: "/livez", scope: auth.Open, op: healthDoc("livez", "Is the process alive?"), handler: a.deps.Health.Live},
 		{method: get, path: "/healthz", scope: auth.Open, op: healthDoc("healthz", "The same as /livez"), handler: a.deps.Health.Live},
 		{method: get, path: "/readyz", scope: auth.Open, op: a.readyDoc(), handler: a.deps.Health.Ready},
@@ -167,10 +174,24 @@ func (m routeMux) HandleFunc(pattern string, handler func(http.ResponseWriter, *
 		if !r.stream {
 			h = m.api.limitTime(h)
 		}
-		m.api.mux.Handle(pattern, m.api.deps.Guard.Require(r.scope, m.api.fail, h))
+		m.api.mux.Handle(pattern, withPage(r.page, m.api.deps.Guard.Require(r.scope, m.api.fail, h)))
 		return
 	}
 	panic("rest: route " + pattern + " is not in the table")
+}
+
+// withPage lets browsers have a page where others have data.
+func withPage(page http.HandlerFunc, data http.Handler) http.Handler {
+	if page == nil {
+		return data
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if graphql.WantsPage(r) {
+			page(w, r)
+			return
+		}
+		data.ServeHTTP(w, r)
+	})
 }
 
 // ServeHTTP implements humago.Mux.
