@@ -44,7 +44,7 @@ import (
 )
 
 // apiModule serves the REST API with its live streams.
-var apiModule = fx.Module("api", fx.Provide(newHub, newStreams, newAPI))
+var apiModule = fx.Module("api", fx.Provide(newHubs, newStreams, newAPI))
 
 // addresses are where the servers of this process ended up listening.
 type addresses struct{ api, admin string }
@@ -60,13 +60,18 @@ func newHealth(c *connections) *health.Health {
 	)
 }
 
-func newHub(cfg configs.Config, c *connections, log *slog.Logger, reg prometheus.Registerer) *sse.Hub {
-	events := cfg.TopicNaming().Physical(topics.ExecutionEvents)
-	return sse.NewHub(sse.NewKafkaLog(c.kafka, c.admin, events), log, reg)
+// newHubs makes a hub for each topic whose events are streamed.
+func newHubs(cfg configs.Config, c *connections, log *slog.Logger, reg prometheus.Registerer) []*sse.Hub {
+	var hubs []*sse.Hub
+	for _, topic := range []topics.Topic{topics.ExecutionEvents, topics.FlowLifecycle} {
+		physical := cfg.TopicNaming().Physical(topic)
+		hubs = append(hubs, sse.NewHub(topic, sse.NewKafkaLog(c.kafka, c.admin, physical), log, reg))
+	}
+	return hubs
 }
 
-func newStreams(hub *sse.Hub, pool *pgxpool.Pool) *sse.Streams {
-	return sse.NewStreams(hub, eventlog.NewReader(pool), sse.Config{})
+func newStreams(hubs []*sse.Hub, cfg configs.Config, pool *pgxpool.Pool) *sse.Streams {
+	return sse.NewStreams(eventlog.NewReader(pool), sse.Config{Max: cfg.API.MaxStreams}, hubs[0], hubs[1:]...)
 }
 
 func newDeadLetters(
@@ -196,10 +201,12 @@ func makeToken(path string) error {
 }
 
 func runAPI(
-	lc fx.Lifecycle, l *loops, cfg configs.Config, api *rest.API, hub *sse.Hub, streams *sse.Streams,
+	lc fx.Lifecycle, l *loops, cfg configs.Config, api *rest.API, hubs []*sse.Hub, streams *sse.Streams,
 	h *health.Health, address *addresses, log *slog.Logger, reg prometheus.Registerer,
 ) error {
-	l.run("live events", hub.Run)
+	for _, hub := range hubs {
+		l.run("live events", hub.Run)
+	}
 	config := server.Config{
 		Name: "api", Address: cfg.API.Listen, Setting: "api.listen (--api-listen)", Health: h, OnShutdown: streams.Close,
 	}

@@ -64,6 +64,7 @@ func Default() Config {
 		API: API{
 			Listen:          "127.0.0.1:8080",
 			MaxBodyBytes:    MiB,
+			MaxStreams:      2048,
 			ShutdownTimeout: 10 * time.Second,
 			Auth:            Auth{Mode: AuthToken},
 		},

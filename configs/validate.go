@@ -140,6 +140,7 @@ func (v *validation) process() {
 func (v *validation) listeners() {
 	c := v.c
 	number(v, "api.max_body_bytes", c.API.MaxBodyBytes, KiB, maxBody)
+	number(v, "api.max_streams", c.API.MaxStreams, 1, 100_000)
 	tls := c.API.TLS
 	v.pair("api.tls", tls.CertFile, tls.KeyFile)
 	loopback, ok := v.address("api.listen", c.API.Listen)

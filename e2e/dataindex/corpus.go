@@ -80,14 +80,17 @@ type Instance struct {
 // a position apart, so a loop or a retry is one task: when it began first, and how it
 // ended last.
 type Task struct {
-	Position string          `json:"position"`
-	Name     string          `json:"name"`
-	Runs     int             `json:"runs"`
-	Status   string          `json:"status"`
-	Start    time.Time       `json:"start"`
-	End      *time.Time      `json:"end"`
-	Output   json.RawMessage `json:"output"`
-	Error    *Error          `json:"error"`
+	Position string `json:"position"`
+	// Iteration and Attempt are 0 throughout in events of the SDK.
+	Iteration int             `json:"iteration"`
+	Attempt   int             `json:"attempt"`
+	Name      string          `json:"name"`
+	Runs      int             `json:"runs"`
+	Status    string          `json:"status"`
+	Start     time.Time       `json:"start"`
+	End       *time.Time      `json:"end"`
+	Output    json.RawMessage `json:"output"`
+	Error     *Error          `json:"error"`
 }
 
 // Error is the one that an instance or task faulted with last.

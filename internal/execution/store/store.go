@@ -265,8 +265,9 @@ func inBatch(ctx context.Context, tx pgx.Tx, fn func(b statements) error) error 
 func (c *change) publish(ctx context.Context, tx statements) error {
 	var batch entries
 	for _, e := range c.executions {
+		owner := topics.WithOwner(e.Request.Tenant, e.Request.User)
 		for _, r := range e.TakeEvents() {
-			batch.add(ctx, r.Event, topics.ExecutionEvents, r.Sequence, topics.WithTime(r.At), topics.WithSequence(r.Sequence))
+			batch.add(ctx, r.Event, topics.ExecutionEvents, r.Sequence, topics.WithTime(r.At), topics.WithSequence(r.Sequence), owner)
 		}
 	}
 	for _, task := range c.tasks {

@@ -88,7 +88,7 @@ func errorTable() []mapping {
 		{err: limitstore.ErrNotFound, kind: problem.LimitNotFound()},
 		{err: errHistoryToken, kind: problem.InvalidPageToken()},
 		{err: sse.ErrCursor, kind: problem.InvalidCursor(),
-			detail: "send back the id of the last event as it was, to the same URL"},
+			detail: "send back the id of the last event as it was, to a stream of the same topic"},
 		{err: sse.ErrTooMany, kind: problem.TooManyStreams(), retryAfter: 10 * time.Second},
 		{err: sse.ErrClosing, kind: problem.ShuttingDown(), retryAfter: 3 * time.Second},
 		{err: sse.ErrUnavailable, kind: problem.EventsUnavailable(), detail: "the event log cannot be read", retryAfter: 3 * time.Second},

@@ -37,13 +37,16 @@ func TestConsoleToolsCopyARecord(t *testing.T) {
 	_, err := kadm.NewClient(cl).CreateTopic(t.Context(), 1, 1, nil, topic)
 	require.NoError(t, err)
 	require.NoError(t, cl.ProduceSync(t.Context(), &kgo.Record{
-		Topic: topic, Key: []byte("key"), Value: []byte(`{"a": 1}`), Headers: []kgo.RecordHeader{{Key: "h", Value: []byte("a:b")}},
+		Topic: topic, Key: []byte("key"), Value: []byte(`{"a": 1}`),
+		Headers: []kgo.RecordHeader{{Key: "h", Value: []byte("a:b")}, {Key: "text", Value: []byte("with, commas")}},
 	}).FirstErr())
 
 	line := tool(t, "", realkafka.ConsoleConsumer, "--bootstrap-server", addrs[0], "--topic", topic, "--from-beginning",
-		"--max-messages", "1", "--formatter-property", "print.key=true", "--formatter-property", "print.headers=true")
-	assert.Equal(t, "h:a:b\tkey\t{\"a\": 1}\n", line)
+		"--max-messages", "1", "--formatter-property", "print.key=true", "--formatter-property", "print.headers=true",
+		"--formatter-property", "headers.separator=~~")
+	assert.Equal(t, "h:a:b~~text:with, commas\tkey\t{\"a\": 1}\n", line)
 	tool(t, line, realkafka.ConsoleProducer, "--bootstrap-server", addrs[0], "--topic", topic,
-		"--reader-property", "parse.key=true", "--reader-property", "parse.headers=true")
+		"--reader-property", "parse.key=true", "--reader-property", "parse.headers=true",
+		"--reader-property", "headers.separator=~~")
 	assert.Equal(t, []string{`{"a": 1}`, `{"a": 1}`}, consume(t, addrs, topic, 2))
 }

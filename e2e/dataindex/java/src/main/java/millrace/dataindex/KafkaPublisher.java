@@ -5,6 +5,7 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.cloudevents.CloudEvent;
+import io.cloudevents.core.data.PojoCloudEventData;
 import io.serverlessworkflow.impl.events.EventPublisher;
 import java.io.IOException;
 import java.io.UncheckedIOException;
@@ -28,15 +29,17 @@ final class KafkaPublisher implements EventPublisher {
 
   private final Encoding encoding;
   private final String topic;
+  private final Truth truth;
   private final Producer<String, byte[]> producer; // null: nothing is sent
   private final Writer record; // null: nothing is written
   private Exception failure;
   private int sent;
 
-  KafkaPublisher(Encoding encoding, String topic, String bootstrap, Path record)
+  KafkaPublisher(Encoding encoding, String topic, String bootstrap, Path record, Truth truth)
       throws IOException {
     this.encoding = encoding;
     this.topic = topic;
+    this.truth = truth;
     this.record = record == null ? null : Files.newBufferedWriter(record);
     this.producer =
         bootstrap == null
@@ -61,6 +64,9 @@ final class KafkaPublisher implements EventPublisher {
       }
       if (producer != null) {
         producer.send(out, (metadata, e) -> failed(e));
+      }
+      if (event.getData() instanceof PojoCloudEventData<?> data) {
+        truth.published(data.getValue());
       }
       sent++;
       return CompletableFuture.completedFuture(null);

@@ -57,7 +57,8 @@ public final class Main {
 
     Truth truth = new Truth();
     KafkaPublisher publisher =
-        new KafkaPublisher(encoding, topic, options.get("bootstrap"), path(options, "record"));
+        new KafkaPublisher(
+            encoding, topic, options.get("bootstrap"), path(options, "record"), truth);
     try (WorkflowApplication app =
         WorkflowApplication.builder().withEventPublisher(publisher).withListener(truth).build()) {
       Main main = new Main(app, truth);

@@ -13,22 +13,31 @@ import io.serverlessworkflow.impl.lifecycle.TaskEvent;
 import io.serverlessworkflow.impl.lifecycle.TaskFailedEvent;
 import io.serverlessworkflow.impl.lifecycle.TaskRetriedEvent;
 import io.serverlessworkflow.impl.lifecycle.TaskStartedEvent;
-import io.serverlessworkflow.impl.lifecycle.WorkflowCancelledEvent;
 import io.serverlessworkflow.impl.lifecycle.WorkflowCompletedEvent;
-import io.serverlessworkflow.impl.lifecycle.WorkflowEvent;
 import io.serverlessworkflow.impl.lifecycle.WorkflowExecutionListener;
 import io.serverlessworkflow.impl.lifecycle.WorkflowFailedEvent;
 import io.serverlessworkflow.impl.lifecycle.WorkflowStartedEvent;
+import io.serverlessworkflow.impl.lifecycle.ce.TaskCancelledCEData;
+import io.serverlessworkflow.impl.lifecycle.ce.TaskCompletedCEData;
+import io.serverlessworkflow.impl.lifecycle.ce.TaskFailedCEData;
+import io.serverlessworkflow.impl.lifecycle.ce.TaskRetriedCEData;
+import io.serverlessworkflow.impl.lifecycle.ce.TaskStartedCEData;
+import io.serverlessworkflow.impl.lifecycle.ce.WorkflowCancelledCEData;
+import io.serverlessworkflow.impl.lifecycle.ce.WorkflowCompletedCEData;
+import io.serverlessworkflow.impl.lifecycle.ce.WorkflowFailedCEData;
+import io.serverlessworkflow.impl.lifecycle.ce.WorkflowStartedCEData;
 import java.io.IOException;
 import java.io.Writer;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.time.OffsetDateTime;
 import java.util.LinkedHashMap;
 import java.util.Map;
 
 /**
  * What the SDK says of instances and tasks, heard beside the events that it publishes: by it a
- * reader of the events is judged.
+ * reader of the events is judged. Only the times come from the events, as Java objects and not as
+ * JSON, because the SDK takes another one for each listener.
  */
 final class Truth implements WorkflowExecutionListener {
   private static final ObjectMapper JSON = new ObjectMapper();
@@ -39,36 +48,21 @@ final class Truth implements WorkflowExecutionListener {
   @Override
   public synchronized void onWorkflowStarted(WorkflowStartedEvent ev) {
     Document document = ev.workflowContext().definition().workflow().getDocument();
-    String id = ev.workflowContext().instanceData().id();
-    ObjectNode row = JSON.createObjectNode();
-    row.put("id", id);
-    row.put("namespace", document.getNamespace());
-    row.put("name", document.getName());
-    row.put("version", document.getVersion());
-    row.put("start", ev.eventDate().toInstant().toString());
-    instances.put(id, row);
-    tasks.put(id, new LinkedHashMap<>());
+    instance(ev.workflowContext().instanceData().id())
+        .put("namespace", document.getNamespace())
+        .put("name", document.getName())
+        .put("version", document.getVersion());
   }
 
   @Override
-  public void onWorkflowCompleted(WorkflowCompletedEvent ev) {
-    ended(ev).set("output", JSON.valueToTree(ev.output().asJavaObject()));
+  public synchronized void onWorkflowCompleted(WorkflowCompletedEvent ev) {
+    instance(ev.workflowContext().instanceData().id())
+        .set("output", JSON.valueToTree(ev.output().asJavaObject()));
   }
 
   @Override
-  public void onWorkflowFailed(WorkflowFailedEvent ev) {
-    ended(ev).set("error", error(ev.cause()));
-  }
-
-  @Override
-  public void onWorkflowCancelled(WorkflowCancelledEvent ev) {
-    ended(ev);
-  }
-
-  private synchronized ObjectNode ended(WorkflowEvent ev) {
-    return instances
-        .get(ev.workflowContext().instanceData().id())
-        .put("end", ev.eventDate().toInstant().toString());
+  public synchronized void onWorkflowFailed(WorkflowFailedEvent ev) {
+    instance(ev.workflowContext().instanceData().id()).set("error", error(ev.cause()));
   }
 
   @Override
@@ -83,7 +77,8 @@ final class Truth implements WorkflowExecutionListener {
 
   @Override
   public void onTaskCompleted(TaskCompletedEvent ev) {
-    ended(ev, "COMPLETED").set("output", JSON.valueToTree(ev.taskContext().output().asJavaObject()));
+    Object output = ev.taskContext().output().asJavaObject();
+    ended(ev, "COMPLETED").set("output", JSON.valueToTree(output));
   }
 
   @Override
@@ -99,29 +94,63 @@ final class Truth implements WorkflowExecutionListener {
   private synchronized void begun(TaskEvent ev) {
     ObjectNode row = task(ev);
     row.put("runs", row.path("runs").asInt() + 1);
-    if (!row.has("start")) {
-      row.put("start", ev.eventDate().toInstant().toString());
+    if (!row.has("status")) {
       row.put("status", "RUNNING");
     }
   }
 
   /** A position that runs again, in a loop or a retry, shows how it ended last. */
   private synchronized ObjectNode ended(TaskEvent ev, String status) {
-    ObjectNode row = task(ev);
-    row.put("status", status);
-    row.put("end", ev.eventDate().toInstant().toString());
-    return row;
+    return task(ev).put("status", status);
+  }
+
+  /** Takes the times from the data of an event that is published. */
+  synchronized void published(Object data) {
+    if (data instanceof WorkflowStartedCEData d) {
+      first(instance(d.name()), d.startedAt());
+    } else if (data instanceof WorkflowCompletedCEData d) {
+      last(instance(d.name()), d.completedAt());
+    } else if (data instanceof WorkflowFailedCEData d) {
+      last(instance(d.name()), d.faultedAt());
+    } else if (data instanceof WorkflowCancelledCEData d) {
+      last(instance(d.name()), d.cancelledAt());
+    } else if (data instanceof TaskStartedCEData d) {
+      first(task(d.workflow(), d.task()), d.startedAt());
+    } else if (data instanceof TaskRetriedCEData d) {
+      first(task(d.workflow(), d.task()), d.retriedAt());
+    } else if (data instanceof TaskCompletedCEData d) {
+      last(task(d.workflow(), d.task()), d.completedAt());
+    } else if (data instanceof TaskFailedCEData d) {
+      last(task(d.workflow(), d.task()), d.faultedAt());
+    } else if (data instanceof TaskCancelledCEData d) {
+      last(task(d.workflow(), d.task()), d.cancelledAt());
+    }
+  }
+
+  private static void first(ObjectNode row, OffsetDateTime at) {
+    if (!row.has("start")) {
+      row.put("start", at.toInstant().toString());
+    }
+  }
+
+  private static void last(ObjectNode row, OffsetDateTime at) {
+    row.put("end", at.toInstant().toString());
+  }
+
+  private ObjectNode instance(String id) {
+    return instances.computeIfAbsent(id, name -> JSON.createObjectNode().put("id", name));
   }
 
   private ObjectNode task(TaskEvent ev) {
+    return task(
+            ev.workflowContext().instanceData().id(), ev.taskContext().position().jsonPointer())
+        .put("name", ev.taskContext().taskName());
+  }
+
+  private ObjectNode task(String instance, String position) {
     return tasks
-        .get(ev.workflowContext().instanceData().id())
-        .computeIfAbsent(
-            ev.taskContext().position().jsonPointer(),
-            position ->
-                JSON.createObjectNode()
-                    .put("position", position)
-                    .put("name", ev.taskContext().taskName()));
+        .computeIfAbsent(instance, id -> new LinkedHashMap<>())
+        .computeIfAbsent(position, at -> JSON.createObjectNode().put("position", at));
   }
 
   private static ObjectNode error(Throwable cause) {
@@ -139,7 +168,7 @@ final class Truth implements WorkflowExecutionListener {
 
   /** Takes down how an instance is left. */
   synchronized void settle(WorkflowInstance instance) {
-    instances.get(instance.id()).put("status", instance.status().name());
+    instance(instance.id()).put("status", instance.status().name());
   }
 
   synchronized int size() {
