@@ -320,7 +320,7 @@ func newBench(t testing.TB, change func(*Deps, *Config)) *bench {
 	b := &bench{t: t, store: newMemory(), logs: &bytes.Buffer{}}
 	logger := slog.New(slog.NewTextHandler(b.logs, nil))
 	deps := Deps{
-		Executions: b.store, History: noHistory{}, Topics: someTopics{}, DeadLetters: &letters{}, Outbox: &someOutbox{}, Consumers: &someConsumers{}, Holds: &someHolds{}, Queue: &someQueue{}, Limits: &someLimits{}, Health: health.New(), Logger: logger,
+		Executions: b.store, History: noHistory{}, Topics: someTopics{}, DeadLetters: &letters{}, Outbox: &someOutbox{}, Consumers: &someConsumers{}, Replays: &someReplays{}, Holds: &someHolds{}, Queue: &someQueue{}, Limits: &someLimits{}, Health: health.New(), Logger: logger,
 		Lists: lists(func(projections.Filter, projections.Page) (projections.ExecutionPage, error) {
 			return projections.ExecutionPage{}, nil
 		}),
