@@ -135,6 +135,7 @@ func TestDirection(t *testing.T) {
 		"internal/lifecycle":     {"topics"},
 		"internal/lease":         {"internal/postgres", "internal/crash"},
 		"internal/crash":         {},
+		"internal/replay":        {"topics", "middleware", "internal/crash", "internal/eventlog", "internal/lease", "internal/postgres", "internal/secret"},
 		"internal/postgres":      {"internal/secret"},
 		"internal/query":         {"internal/postgres", "internal/execution"},
 	}

@@ -332,8 +332,19 @@ func newBench(t testing.TB, change func(*Deps, *Config)) *bench {
 	b := &bench{t: t, store: newMemory(), logs: &bytes.Buffer{}}
 	logger := slog.New(slog.NewTextHandler(b.logs, nil))
 	deps := Deps{
-		Executions: b.store, History: noHistory{}, Topics: someTopics{}, DeadLetters: &letters{}, Outbox: &someOutbox{}, Consumers: &someConsumers{}, Holds: &someHolds{}, Queue: &someQueue{}, Limits: &someLimits{}, Health: health.New(), Logger: logger,
-		Queries: query.NewStore(noDatabase{}, query.Limits{}),
+		Executions:  b.store,
+		History:     noHistory{},
+		Topics:      someTopics{},
+		DeadLetters: &letters{},
+		Outbox:      &someOutbox{},
+		Consumers:   &someConsumers{},
+		Replays:     &someReplays{},
+		Holds:       &someHolds{},
+		Queue:       &someQueue{},
+		Limits:      &someLimits{},
+		Health:      health.New(),
+		Logger:      logger,
+		Queries:     query.NewStore(noDatabase{}, query.Limits{}),
 		Lists: lists(func(query.Scope, query.Request) (query.List[query.Execution], error) {
 			return query.List[query.Execution]{}, nil
 		}),
