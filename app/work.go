@@ -44,7 +44,7 @@ var (
 		asConsumer(newRecorderConsumer), asConsumer(letterfiler.New))
 	coordinatorModule = fx.Module("coordinator", fx.Provide(newLimits, newDeclarer, newAdmitter, routing.NewWatcher), asConsumer(newCoordinatorConsumer))
 	workerModule      = fx.Module("worker", fx.Provide(newExecutors, newWorker), asConsumers((*worker.Worker).Consumers))
-	projectionsModule = fx.Module("projections", asConsumer(newExecutionsView))
+	projectionsModule = fx.Module("projections", asConsumers(newProjections))
 )
 
 func newRelay(
@@ -112,7 +112,13 @@ func newKeeper(cfg configs.Config, pool *pgxpool.Pool, log *slog.Logger, reg pro
 
 func newRecorderConsumer(reg prometheus.Registerer) pipeline.Consumer { return recorder.New(reg) }
 
-func newExecutionsView() pipeline.Consumer { return projections.Executions().Consumer() }
+func newProjections() []pipeline.Consumer {
+	var consumers []pipeline.Consumer
+	for _, p := range projections.All() {
+		consumers = append(consumers, p.Consumer())
+	}
+	return consumers
+}
 
 func newCoordinatorConsumer(bounds coordinator.Limits, st *store.Store) pipeline.Consumer {
 	return coordinator.NewConsumer(st, bounds)

@@ -147,9 +147,15 @@ func newField(tag reflect.StructTag, path string, value reflect.Value, store fun
 	return f
 }
 
-// variable is the environment variable of a path.
+// variable is the environment variable of a path. The names of topics may have dashes,
+// which a shell does not take in the name of a variable; the rows that users add to
+// other tables keep theirs, since two of them may differ by no more than that.
 func variable(path string) string {
-	return EnvPrefix + strings.ToUpper(strings.ReplaceAll(path, ".", "_"))
+	name := strings.ReplaceAll(path, ".", "_")
+	if strings.HasPrefix(path, "topics.") {
+		name = strings.ReplaceAll(name, "-", "_")
+	}
+	return EnvPrefix + strings.ToUpper(name)
 }
 
 // isText says whether values of a type are written as one text, whatever they are

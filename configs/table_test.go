@@ -47,7 +47,8 @@ worker: {resource_classes: [default, gpu, Big-One]}
 		created = append(created, spec.Topic)
 	}
 	assert.Equal(t, []topics.Topic{
-		topics.ExecutionEvents, topics.ExecutionTasks, topics.DeadLetters,
+		topics.ExecutionEvents, topics.ExecutionTasks, topics.SagaCommands, topics.SagaEvents, topics.FlowLifecycle,
+		topics.DeadLetters, topics.DataIndexDeadLetters,
 		"execution_tasks_gpu", "execution_tasks_plain", "execution_tasks_set", "execution_tasks_slow_jobs",
 	}, created)
 
@@ -57,7 +58,7 @@ worker: {resource_classes: [default, gpu, Big-One]}
 	config.Worker.Topics = []topics.Topic{"execution_tasks_set"}
 	assert.Equal(t, []topics.Topic{"execution_tasks_set"}, config.WorkerTopics(), "a stage stands between")
 
-	assert.Len(t, configs.Default().Topics, 3, "the defaults stay what they are")
+	assert.Len(t, configs.Default().Topics, len(topics.Table()), "the defaults stay what they are")
 	assert.Empty(t, configs.Default().Coordinator.Classes)
 }
 
@@ -75,6 +76,14 @@ func TestRowsArePrintedAndReadAgain(t *testing.T) {
 	assert.Equal(t, first.Topics, again.Topics)
 	assert.Equal(t, first.Coordinator.Classes, again.Coordinator.Classes)
 	assert.Equal(t, 36*time.Hour, again.Topics["execution_tasks_gpu"].Retention)
+}
+
+func TestTopicsWithDashesHaveVariables(t *testing.T) {
+	t.Parallel()
+	config, err := configs.Sources{Environ: env(t, "MILLRACE_TOPICS_FLOW_LIFECYCLE_OUT_NAME=prod.flow", "MILLRACE_TOPICS_DATA_INDEX_EVENTS_DLQ_PARTITIONS=1")}.Load()
+	require.NoError(t, err)
+	assert.Equal(t, "prod.flow", config.TopicNaming().Physical(topics.FlowLifecycle))
+	assert.EqualValues(t, 1, config.Topics[topics.DataIndexDeadLetters].Partitions)
 }
 
 func TestRoutesThatLeadNowhere(t *testing.T) {

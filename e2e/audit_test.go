@@ -22,7 +22,7 @@ func (in *installation) settled() {
 	behind := []struct{ what, sql string }{
 		{"the outbox is drained", `SELECT count(*) FROM outbox_events WHERE status <> 'PUBLISHED'`},
 		{"the event log is complete", `SELECT count(*) FROM executions e WHERE e.version <> (SELECT count(DISTINCT event_id)
-			FROM event_log l WHERE l.subject = e.id::text AND l.topic = 'execution_events')`},
+			FROM event_log l WHERE l.subject = e.id::text AND l.type LIKE 'millrace.execution.%')`},
 		{"the views are up to date", `SELECT count(*) FROM executions e LEFT JOIN execution_views v ON v.id = e.id::text
 			WHERE v.version IS DISTINCT FROM e.version OR v.state IS DISTINCT FROM e.state`},
 	}
@@ -51,14 +51,14 @@ func (in *installation) audit(programs []*program) {
 	assert.Equal(t, len(programs), in.count(`SELECT count(*) FROM executions`), "an idempotency key led to two executions, or one was lost")
 	for _, check := range []struct{ what, sql string }{
 		{"executions that have not ended", `SELECT id::text FROM executions WHERE finished_at IS NULL`},
-		{"histories with gaps", `SELECT subject FROM event_log WHERE topic = 'execution_events' GROUP BY subject
+		{"histories with gaps", `SELECT subject FROM event_log WHERE type LIKE 'millrace.execution.%' GROUP BY subject
 			HAVING min(sequence) <> 1 OR max(sequence) <> count(DISTINCT sequence) OR count(DISTINCT sequence) <> count(DISTINCT event_id)`},
-		{"histories without exactly one terminal event", `SELECT subject FROM event_log WHERE topic = 'execution_events' GROUP BY subject
+		{"histories without exactly one terminal event", `SELECT subject FROM event_log WHERE type LIKE 'millrace.execution.%' GROUP BY subject
 			HAVING count(DISTINCT event_id) FILTER (WHERE type IN (` + terminalTypes + `)) <> 1`},
 		{"histories that go on after their end", `SELECT a.subject FROM event_log a JOIN event_log b USING (subject)
-			WHERE a.topic = 'execution_events' AND b.topic = a.topic AND a.type IN (` + terminalTypes + `) AND b.sequence > a.sequence`},
-		{"histories out of order in the log", `SELECT a.subject FROM event_log a JOIN event_log b USING (subject, topic, topic_id, partition)
-			WHERE a.topic = 'execution_events' AND a.sequence < b.sequence AND a."offset" > b."offset" AND NOT EXISTS (
+			WHERE a.type LIKE 'millrace.execution.%' AND b.topic_no = a.topic_no AND a.type IN (` + terminalTypes + `) AND b.sequence > a.sequence`},
+		{"histories out of order in the log", `SELECT a.subject FROM event_log a JOIN event_log b USING (subject, topic_no, partition)
+			WHERE a.type LIKE 'millrace.execution.%' AND a.sequence < b.sequence AND a."offset" > b."offset" AND NOT EXISTS (
 				SELECT FROM event_log c WHERE c.event_id = a.event_id AND c."offset" < b."offset" AND c.partition = b.partition)`},
 		{"dead letters", `SELECT consumer || ': ' || error FROM dead_letters`},
 		{"views that differ", `SELECT v.id FROM execution_views v JOIN executions e ON v.id = e.id::text
@@ -131,7 +131,7 @@ func (in *installation) outputs(c *client.Client, p *program, e client.Execution
 func (in *installation) requeues(id string) (lost, failed int) {
 	in.t.Helper()
 	causes := in.texts(`SELECT DISTINCT sequence || ' ' || (convert_from(value, 'UTF8')::jsonb->>'cause') FROM event_log
-		WHERE type = 'millrace.execution.requeued.v1' AND topic = 'execution_events' AND subject = '` + id + `'`)
+		WHERE type = 'millrace.execution.requeued.v1' AND subject = '` + id + `'`)
 	for _, c := range causes {
 		if strings.HasSuffix(c, " failed") {
 			failed++

@@ -22,25 +22,32 @@ const executionTypes = "millrace.execution."
 // id reads the write model, which never is.
 const executionsGather = 50 * time.Millisecond
 
-// Executions returns the projection that builds execution_views from
-// execution_events.
+// Executions returns the projection that builds execution_views and pod_views from
+// execution_events. One consumer builds both, since both read every event.
 func Executions() Projection {
-	v := newExecutionViews()
+	executions, pods := newExecutionViews(), newPodViews()
 	return Projection{
 		Name:   ExecutionsName,
 		Topic:  topics.ExecutionEvents,
-		Tables: []*Table{v.table},
-		Apply:  v.apply,
+		Tables: []*Table{executions.table, pods.table},
+		Apply: func(b *Batch, e Event) error {
+			if _, known := topics.Lookup(e.Type); !known {
+				return nil
+			}
+			switch {
+			case strings.HasPrefix(e.Type, executionTypes):
+				return executions.apply(b, e)
+			case strings.HasPrefix(e.Type, podTypes):
+				return pods.apply(b, e)
+			}
+			return nil
+		},
 		Gather: executionsGather,
 	}
 }
 
-// apply takes over what one event says. Types that the view does not know are passed
-// over.
+// apply takes over what one event says of an execution.
 func (v *executionViews) apply(b *Batch, e Event) error {
-	if _, known := topics.Lookup(e.Type); !known || !strings.HasPrefix(e.Type, executionTypes) {
-		return nil
-	}
 	if e.Type == (topics.ExecutionOutput{}).EventType() {
 		// There is nothing in it for a list, and the data may be large.
 		v.row(b, e)

@@ -41,7 +41,7 @@ type Projection struct {
 const defaultBatch = 500
 
 // All returns the projections that Millrace ships. The caller may change the slice.
-func All() []Projection { return []Projection{Executions()} }
+func All() []Projection { return []Projection{Executions(), Sagas()} }
 
 // Consumer returns the consumer that runs the projection.
 func (p Projection) Consumer() pipeline.Consumer {

@@ -30,9 +30,10 @@ type Type struct {
 }
 
 // catalogue lists the constructors of all types, in the order of their life.
-// Each stands in the file of its type.
+// Each stands in the file of its type
+// or of its family.
 func catalogue() []Type {
-	return []Type{
+	return slices.Concat([]Type{
 		executionRequestedType(),
 		executionQueuedType(),
 		executionRejectedType(),
@@ -49,7 +50,7 @@ func catalogue() []Type {
 		executionTimedOutType(),
 		executionCancelledType(),
 		executionQuarantinedType(),
-	}
+	}, podTypes(), sagaTypes(), workflowLifecycleTypes(), taskLifecycleTypes())
 }
 
 //go:embed schemas/*.json

@@ -88,5 +88,9 @@ func ExampleTable() {
 	// Output:
 	// execution_events: 12 partitions, 90 days, by execution id
 	// execution_tasks: 6 partitions, 3 days, by execution id
+	// saga_commands: 6 partitions, 7 days, by saga id
+	// saga_events: 6 partitions, 90 days, by saga id
+	// flow-lifecycle-out: 6 partitions, 90 days, by instance id
 	// dead_letters: 3 partitions, 90 days, by key of the original record
+	// data-index-events-dlq: 3 partitions, 90 days, by key of the original record
 }

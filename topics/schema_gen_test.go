@@ -8,6 +8,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -89,6 +90,7 @@ func parsePackage(t *testing.T) []*ast.File {
 func structDocs(t *testing.T) map[string]string {
 	t.Helper()
 	docs := make(map[string]string)
+	sameFields := make(map[string]string) // type A B: A has the fields of B
 	flat := func(s string) string { return strings.Join(strings.Fields(s), " ") }
 	for _, file := range parsePackage(t) {
 		ast.Inspect(file, func(n ast.Node) bool {
@@ -99,6 +101,9 @@ func structDocs(t *testing.T) map[string]string {
 			for _, spec := range decl.Specs {
 				typ := spec.(*ast.TypeSpec)
 				docs[typ.Name.Name] = flat(decl.Doc.Text())
+				if base, ok := typ.Type.(*ast.Ident); ok {
+					sameFields[typ.Name.Name] = base.Name
+				}
 				fields, ok := typ.Type.(*ast.StructType)
 				if !ok {
 					continue
@@ -111,6 +116,13 @@ func structDocs(t *testing.T) map[string]string {
 			}
 			return true
 		})
+	}
+	for name, base := range sameFields {
+		for key, doc := range maps.Clone(docs) {
+			if field, ok := strings.CutPrefix(key, base+"."); ok {
+				docs[name+"."+field] = doc
+			}
+		}
 	}
 	return docs
 }

@@ -18,9 +18,19 @@ const (
 	ExecutionEvents Topic = "execution_events"
 	// ExecutionTasks holds scheduled work for workers, and nothing else.
 	ExecutionTasks Topic = "execution_tasks"
+	// SagaCommands holds the commands and compensations of sagas' steps.
+	SagaCommands Topic = "saga_commands"
+	// SagaEvents holds the replies of participants and what happens to sagas.
+	SagaEvents Topic = "saga_events"
+	// FlowLifecycle holds the lifecycle of workflows and their tasks: Millrace's own
+	// and those of other engines, which write to it under its usual name.
+	FlowLifecycle Topic = "flow-lifecycle-out"
 	// DeadLetters holds records that a consumer gave up on, with their own type,
 	// key and headers.
 	DeadLetters Topic = "dead_letters"
+	// DataIndexDeadLetters holds the records of FlowLifecycle that the data index could
+	// not process.
+	DataIndexDeadLetters Topic = "data-index-events-dlq"
 )
 
 // Day is the unit of retention.
@@ -38,15 +48,23 @@ type Spec struct {
 	Key string
 	// Purpose says in a phrase what the topic is for.
 	Purpose string
+	// AppendTime has the broker stamp records with its own time (LogAppendTime) where
+	// writers are not ours and may be wrong about the time. What is read from the topic
+	// judges by that stamp which events claim to come from the future.
+	AppendTime bool
 }
 
 // Table returns the built-in topics in the order in which they are created. The caller
 // may change the slice.
 func Table() []Spec {
 	return []Spec{
-		{ExecutionEvents, 12, 90 * Day, "execution id", "the log of everything that happens to executions"},
-		{ExecutionTasks, 6, 3 * Day, "execution id", "scheduled work for workers"},
-		{DeadLetters, 3, 90 * Day, "key of the original record", "records that a consumer gave up on"},
+		{Topic: ExecutionEvents, Partitions: 12, Retention: 90 * Day, Key: "execution id", Purpose: "the log of everything that happens to executions"},
+		{Topic: ExecutionTasks, Partitions: 6, Retention: 3 * Day, Key: "execution id", Purpose: "scheduled work for workers"},
+		{Topic: SagaCommands, Partitions: 6, Retention: 7 * Day, Key: "saga id", Purpose: "commands and compensations of sagas' steps"},
+		{Topic: SagaEvents, Partitions: 6, Retention: 90 * Day, Key: "saga id", Purpose: "replies and what happens to sagas"},
+		{Topic: FlowLifecycle, Partitions: 6, Retention: 90 * Day, Key: "instance id", Purpose: "lifecycle of workflows, ours and other engines'", AppendTime: true},
+		{Topic: DeadLetters, Partitions: 3, Retention: 90 * Day, Key: "key of the original record", Purpose: "records that a consumer gave up on"},
+		{Topic: DataIndexDeadLetters, Partitions: 3, Retention: 90 * Day, Key: "key of the original record", Purpose: "lifecycle events that the data index gave up on"},
 	}
 }
 

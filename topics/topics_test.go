@@ -67,7 +67,8 @@ func TestTypes(t *testing.T) {
 	for _, typ := range Types() {
 		assert.False(t, seen[typ.Name], "%s is registered once", typ.Name)
 		seen[typ.Name] = true
-		assert.Regexp(t, `^millrace\.[a-z]+\.[a-z_]+\.v[1-9]$`, typ.Name)
+		assert.Regexp(t, `^(millrace\.[a-z]+\.[a-z_]+|io\.serverlessworkflow\.(workflow|task)\.[a-z-]+)\.v[1-9]$`, typ.Name)
+		assert.Equal(t, typ.Topic == FlowLifecycle, IsLifecycle(typ.Name))
 		assert.Equal(t, typ.Name, typ.New().EventType())
 		assert.Equal(t, exampleExecutionID, typ.Example.EventKey())
 		assert.Equal(t, "urn:millrace:schema:"+typ.Name, typ.DataSchema)
@@ -89,6 +90,10 @@ func TestStates(t *testing.T) {
 	t.Parallel()
 	states := make(map[string][]string)
 	for _, typ := range Types() {
+		if !strings.HasPrefix(typ.Name, "millrace.execution.") {
+			assert.Empty(t, typ.State, "%s tells of no state of an execution", typ.Name)
+			continue
+		}
 		short := strings.TrimSuffix(strings.TrimPrefix(typ.Name, "millrace.execution."), ".v1")
 		states[typ.State] = append(states[typ.State], short)
 	}

@@ -167,8 +167,10 @@ func (x *examination) partitions(ctx context.Context, pool *pgxpool.Pool) {
 		x.add(checkWarn, "partitions", fmt.Sprintf("the outbox has them for %d more days only, not for %d", ahead, retention.Ahead), advice)
 	case strays > 0:
 		x.add(checkWarn, "partitions", fmt.Sprintf("%d rows of the outbox lie in the default one", strays), advice)
+	case s.AheadWeeks() < retention.WeeksAhead-1:
+		x.add(checkWarn, "partitions", fmt.Sprintf("the event log has them for %d more weeks only, not for %d", s.AheadWeeks(), retention.WeeksAhead), advice)
 	default:
-		x.ok("partitions", "the outbox has them for %d more days", ahead)
+		x.ok("partitions", "the outbox has them for %d more days, the event log for %d more weeks", ahead, s.AheadWeeks())
 	}
 }
 

@@ -24,14 +24,14 @@ type assertion struct {
 func (s *session) assertions(ctx context.Context) {
 	for _, a := range []assertion{
 		{check.Other, "event of the outbox failed", `SELECT topic || ' ' || aggregate_id || ' ' || coalesce(last_error, '') FROM outbox_events WHERE status = 'FAILED'`},
-		{check.Lost, "history has gaps", `SELECT subject FROM event_log JOIN executions e ON e.id::text = subject WHERE topic = 'execution_events' GROUP BY subject, e.version
+		{check.Lost, "history has gaps", `SELECT subject FROM event_log JOIN executions e ON e.id::text = subject WHERE type LIKE 'millrace.execution.%' GROUP BY subject, e.version
 			HAVING min(sequence) <> 1 OR max(sequence) <> count(DISTINCT sequence) OR max(sequence) < e.version`},
-		{check.Doubled, "state change has two events", `SELECT subject FROM event_log JOIN executions e ON e.id::text = subject WHERE topic = 'execution_events' AND NOT $1::boolean GROUP BY subject
+		{check.Doubled, "state change has two events", `SELECT subject FROM event_log JOIN executions e ON e.id::text = subject WHERE type LIKE 'millrace.execution.%' AND NOT $1::boolean GROUP BY subject
 			HAVING count(DISTINCT sequence) <> count(DISTINCT event_id)`},
-		{check.Doubled, "execution has not exactly one end", `SELECT subject FROM event_log JOIN executions e ON e.id::text = subject WHERE topic = 'execution_events' AND NOT $1::boolean GROUP BY subject
+		{check.Doubled, "execution has not exactly one end", `SELECT subject FROM event_log JOIN executions e ON e.id::text = subject WHERE type LIKE 'millrace.execution.%' AND NOT $1::boolean GROUP BY subject
 			HAVING count(DISTINCT event_id) FILTER (WHERE type IN (` + terminalTypes + `)) <> 1`},
 		{check.Reordered, "history goes on after its end", `SELECT a.subject FROM event_log a JOIN event_log b USING (subject) JOIN executions e ON e.id::text = a.subject
-			WHERE a.topic = 'execution_events' AND b.topic = a.topic AND a.type IN (` + terminalTypes + `) AND b.sequence > a.sequence AND NOT $1::boolean`},
+			WHERE a.type LIKE 'millrace.execution.%' AND b.topic_no = a.topic_no AND a.type IN (` + terminalTypes + `) AND b.sequence > a.sequence AND NOT $1::boolean`},
 		{check.Other, "view differs from its execution", `SELECT v.id FROM execution_views v JOIN executions e ON v.id = e.id::text
 			WHERE (v.state, v.attempt, v.exit_code, v.reason) IS DISTINCT FROM
 				(e.state, e.attempt, (e.result->>'exit_code')::int, nullif(e.result->>'reason', '')) AND NOT $1::boolean`},

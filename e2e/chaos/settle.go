@@ -41,7 +41,7 @@ func drained() []goal {
 		{"executions differ from their views", `SELECT count(*) FROM executions e LEFT JOIN execution_views v ON v.id = e.id::text
 			WHERE v.version IS DISTINCT FROM e.version OR v.state IS DISTINCT FROM e.state`},
 		{"executions have events that are not in the log", `SELECT count(*) FROM executions e WHERE e.version > (
-			SELECT count(DISTINCT event_id) FROM event_log l WHERE l.subject = e.id::text AND l.topic = 'execution_events')`},
+			SELECT count(DISTINCT event_id) FROM event_log l WHERE l.subject = e.id::text AND l.type LIKE 'millrace.execution.%')`},
 	}
 }
 

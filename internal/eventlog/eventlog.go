@@ -24,91 +24,13 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/millrace/millrace/topics"
 )
 
-// Execer is the part of a transaction that Append needs.
-type Execer interface {
-	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
-}
-
 // Querier is the part of a pool or a transaction that BySubject needs.
 type Querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-}
-
-const appendSQL = `
-INSERT INTO event_log (topic, topic_id, partition, "offset", key, type, source, event_id, subject, sequence,
-                       time, appended_at, headers, value)
-SELECT * FROM unnest($1::text[], $2::uuid[], $3::int4[], $4::int8[], $5::bytea[], $6::text[], $7::text[], $8::text[],
-                     $9::text[], $10::int8[], $11::timestamptz[], $12::timestamptz[], $13::bytea[], $14::bytea[])
-ON CONFLICT DO NOTHING`
-
-// Append adds records to the log. Those that it has already are left as they
-// are. A record that is no event is logged with what is known of it: its place,
-// key, headers, value and time.
-func Append(ctx context.Context, tx Execer, records []topics.Record) error {
-	n := len(records)
-	if n == 0 {
-		return nil
-	}
-	var (
-		topic, kind, source, id, subject = make([]string, n), make([]*string, n), make([]*string, n), make([]*string, n), make([]*string, n)
-		topicID                          = make([][16]byte, n)
-		partition                        = make([]int32, n)
-		offset, sequence                 = make([]int64, n), make([]int64, n)
-		key, headers, value              = make([][]byte, n), make([][]byte, n), make([][]byte, n)
-		at, appended                     = make([]time.Time, n), make([]time.Time, n)
-	)
-	for i, r := range records {
-		topic[i], topicID[i], partition[i], offset[i] = r.Topic, r.TopicID, r.Partition, r.Offset
-		key[i], headers[i], value[i] = r.Key, EncodeHeaders(r.Headers), r.Value
-		appended[i] = storable(r.Timestamp)
-		at[i] = appended[i]
-		env, err := topics.DecodeRecord(r)
-		if err != nil {
-			subject[i] = subjectOfKey(r.Key)
-			continue
-		}
-		kind[i], source[i], id[i], sequence[i] = &env.Type, &env.Source, &env.ID, env.Sequence
-		subject[i] = &env.Subject
-		if env.Subject == "" {
-			subject[i] = subjectOfKey(r.Key)
-		}
-		if !env.Time.IsZero() {
-			at[i] = storable(env.Time)
-		}
-	}
-	_, err := tx.Exec(ctx, appendSQL, topic, topicID, partition, offset, key, kind, source, id, subject, sequence,
-		at, appended, headers, value)
-	if err != nil {
-		return fmt.Errorf("append %d records to the event log: %w", n, err)
-	}
-	return nil
-}
-
-// subjectOfKey returns the key as a subject, where an event names none: the key
-// is the id of the aggregate too. Nil where the key cannot be stored as text.
-func subjectOfKey(key []byte) *string {
-	s := string(key)
-	if s == "" || len(s) > topics.MaxAttributeBytes || strings.IndexByte(s, 0) >= 0 || strings.ToValidUTF8(s, "") != s {
-		return nil
-	}
-	return &s
-}
-
-// storable moves a time that PostgreSQL cannot hold to the nearest year that it
-// can. A producer may put any 64-bit number of milliseconds into a record.
-func storable(t time.Time) time.Time {
-	switch y := t.UTC().Year(); {
-	case y < 1:
-		return time.Time{}
-	case y > 9999:
-		return time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
-	}
-	return t
 }
 
 // Cursor is a place in the history of one subject: behind the event that it
@@ -143,19 +65,19 @@ func (e Entry) cursor(sequence int64) Cursor {
 	return Cursor{Sequence: sequence, TopicID: r.TopicID, Partition: r.Partition, Offset: r.Offset}
 }
 
-// A duplicate of an event has the same sequence, so the search for an earlier one
-// touches only the few rows of that sequence.
+// A copy of an event has the same sequence, so what the page begins with bounds the
+// search for an earlier one too.
 const bySubjectSQL = `
-SELECT topic, topic_id, partition, "offset", key, headers, value, appended_at, sequence, recorded_at
-FROM event_log AS e
-WHERE subject = $1 AND type IS NOT NULL
-  AND (sequence, topic_id, partition, "offset") > ($2, $3, $4, $5)
+SELECT t.topic, t.topic_id, e.partition, e."offset", e.key, e.headers, e.value, e.appended_at, e.sequence, e.recorded_at
+FROM event_log AS e JOIN event_log_topics AS t ON t.no = e.topic_no
+WHERE e.subject = $1 AND e.type IS NOT NULL AND e.sequence >= $2
+  AND (e.sequence, t.topic_id, e.partition, e."offset") > ($2, $3, $4, $5)
   AND NOT EXISTS (
-      SELECT 1 FROM event_log AS earlier
-      WHERE earlier.subject = e.subject AND earlier.sequence = e.sequence
+      SELECT FROM event_log AS earlier JOIN event_log_topics AS et ON et.no = earlier.topic_no
+      WHERE earlier.subject = e.subject AND earlier.sequence = e.sequence AND earlier.sequence >= $2
         AND earlier.source = e.source AND earlier.event_id = e.event_id
-        AND (earlier.topic_id, earlier.partition, earlier."offset") < (e.topic_id, e.partition, e."offset"))
-ORDER BY sequence, topic_id, partition, "offset"
+        AND (et.topic_id, earlier.partition, earlier."offset") < (t.topic_id, e.partition, e."offset"))
+ORDER BY e.sequence, t.topic_id, e.partition, e."offset"
 LIMIT $6`
 
 // BySubject returns up to limit events of one aggregate behind the cursor, by

@@ -17,13 +17,6 @@ const moveAtOnce = 20_000
 // written to it, for clocks that are set.
 const nearly = time.Hour
 
-// partitionOptions are those of the migration: every row is updated once, so
-// autovacuum should come by number of rows and not by share of the table.
-const partitionOptions = `WITH (
-	autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000,
-	autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 20000,
-	autovacuum_vacuum_insert_scale_factor = 0, autovacuum_vacuum_insert_threshold = 100000)`
-
 func (k *Keeper) keepDays(ctx context.Context, report *Report) error {
 	status, err := Inspect(ctx, k.pool)
 	if err != nil {
@@ -34,7 +27,7 @@ func (k *Keeper) keepDays(ctx context.Context, report *Report) error {
 		table, err := k.makeDay(ctx, m)
 		switch {
 		case err != nil:
-			errs = append(errs, fmt.Errorf("make partition %s: %w", m.table(), err))
+			errs = append(errs, fmt.Errorf("make partition %s: %w", outboxDays().partition(m.date), err))
 		case table != "":
 			report.Made = append(report.Made, table)
 		}
@@ -56,14 +49,12 @@ func (k *Keeper) keepDays(ctx context.Context, report *Report) error {
 	return errors.Join(errs...)
 }
 
-// making is a day whose partition is to be made.
+// making is a day, or a week, whose partition is to be made.
 type making struct {
 	date time.Time
-	// present: events of the day may be being written at this moment.
+	// present: events of that time may be being written at this moment.
 	present bool
 }
-
-func (m making) table() string { return daysTable + "_" + m.date.Format(nameLayout) }
 
 // missing returns the days for which partitions are to be made now.
 func missing(s Status) []making {
@@ -94,41 +85,10 @@ func missing(s Status) []making {
 // makeDay makes the partition of a day, with the rows of it that lie in the default
 // one. It returns its name, or nothing when somebody else has made it.
 //
-// An insert that was sent to the default partition, and waits for its lock, fails
-// when the partition of its day is attached meanwhile. So where the day is that of
-// the events being written now, all who write wait at the table itself, before
-// their rows are sent anywhere.
-//
-// Readers see a row in its old place until the commit and in its new one since. A
-// relay that has just published a row that is being moved may not find it to mark
+// A relay that has just published a row that is being moved may not find it to mark
 // it; a later sweep has it published once more.
 func (k *Keeper) makeDay(ctx context.Context, m making) (string, error) {
-	table, lock := m.table(), "SHARE UPDATE EXCLUSIVE" // what ATTACH asks for
-	if m.present {
-		lock = "SHARE ROW EXCLUSIVE"
-	}
-	from, to := m.date.Format(time.DateOnly)+" 00:00:00+00", m.date.Add(day).Format(time.DateOnly)+" 00:00:00+00"
-	statements := []string{
-		`LOCK TABLE ONLY ` + daysTable + ` IN ` + lock + ` MODE`,
-		`CREATE TABLE ` + table + ` (LIKE ` + daysTable + ` INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING INDEXES) ` + partitionOptions,
-		// No row of the day may be added or marked from here on.
-		`LOCK TABLE ` + defaultTable + ` IN SHARE ROW EXCLUSIVE MODE`,
-		fmt.Sprintf(`WITH moved AS (DELETE FROM %s WHERE created_at >= '%s' AND created_at < '%s' RETURNING *) INSERT INTO %s SELECT * FROM moved`,
-			defaultTable, from, to, table),
-		fmt.Sprintf(`ALTER TABLE %s ATTACH PARTITION %s FOR VALUES FROM ('%s') TO ('%s')`, daysTable, table, from, to),
-	}
-	err := k.attempt(ctx, func(tx pgx.Tx) error {
-		for _, sql := range statements {
-			if _, err := tx.Exec(ctx, sql); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if exists(err) {
-		return "", nil
-	}
-	return table, err
+	return k.makePartition(ctx, outboxDays(), m)
 }
 
 const (

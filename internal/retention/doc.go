@@ -1,6 +1,7 @@
 // Package retention keeps tables that only grow from growing for ever, by dropping
-// whole partitions: the days of the outbox and the generations of the inbox. It
-// also makes the partitions that come, and foretells when the disk is full.
+// whole partitions: the days of the outbox, the generations of the inbox and the weeks
+// of the event log. It also makes the partitions that come, and foretells when the disk
+// is full.
 //
 // # The days of the outbox
 //
@@ -25,6 +26,15 @@
 // the most. A generation begins under a lock on the table that waits for all who
 // insert, so that nobody looks for a key in an older generation while another is
 // about to commit it there.
+//
+// # The weeks of the event log
+//
+// event_log has a partition for each week (by the event's own time, from Monday, in
+// UTC), named event_log_YYYYMMDD for its first day: as far back as events are kept, and
+// two weeks ahead. A producer may claim any time for an event; what claims one outside
+// of that lies in event_log_default, and goes when it was recorded long enough ago. Rows
+// of a week that was not made in time are moved to it when it is. A week is dropped when
+// all of it is older than the retention.
 //
 // # Locks
 //

@@ -43,6 +43,9 @@ type Config struct {
 	// Inbox is for how long at least an event is known to have been processed.
 	// Required.
 	Inbox time.Duration
+	// Events is how long events stay in the event log, by their own time; up to a week
+	// more, since they go by weeks. Defaults to for ever.
+	Events time.Duration
 	// Every is how often partitions are looked after. Defaults to an hour.
 	Every time.Duration
 	// Room tells how many bytes the database may still grow by; nil: not known.
@@ -136,7 +139,7 @@ type Report struct {
 // report tells what was done also when there is an error.
 func (k *Keeper) Keep(ctx context.Context) (Report, error) {
 	var report Report
-	errs := []error{k.keepDays(ctx, &report), k.keepGenerations(ctx, &report)}
+	errs := []error{k.keepDays(ctx, &report), k.keepGenerations(ctx, &report), k.keepWeeks(ctx, &report)}
 	status, err := Inspect(ctx, k.pool)
 	report.Status = status
 	return report, errors.Join(append(errs, err)...)

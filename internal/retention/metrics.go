@@ -9,6 +9,7 @@ import (
 // what they tell.
 type metrics struct {
 	ahead, strays, held    *prometheus.GaugeVec
+	weeksAhead, timeless   *prometheus.GaugeVec
 	bytes, free, untilFull *prometheus.GaugeVec
 	faults                 prometheus.Counter
 }
@@ -20,6 +21,10 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Help: "Days after today for which the outbox has partitions; -1: not even for today."}, nil),
 		strays: f.NewGaugeVec(prometheus.GaugeOpts{Name: "millrace_retention_default_partition_rows",
 			Help: "Rows of the outbox whose day was not made in time."}, nil),
+		weeksAhead: f.NewGaugeVec(prometheus.GaugeOpts{Name: "millrace_retention_weeks_ahead",
+			Help: "Weeks after this one for which the event log has partitions; -1: not even for this one."}, nil),
+		timeless: f.NewGaugeVec(prometheus.GaugeOpts{Name: "millrace_event_log_timeless_rows",
+			Help: "Records of the event log that claim a time for which no week is made."}, nil),
 		held: f.NewGaugeVec(prometheus.GaugeOpts{Name: "millrace_retention_overdue_partitions",
 			Help: "Partitions that are old enough to be dropped and are kept, by reason."}, []string{"reason"}),
 		bytes: f.NewGaugeVec(prometheus.GaugeOpts{Name: "millrace_storage_database_bytes",
@@ -39,6 +44,8 @@ func (m *metrics) show(r Report) {
 	}
 	m.ahead.WithLabelValues().Set(float64(r.Status.AheadDays()))
 	m.strays.WithLabelValues().Set(float64(r.Status.StrayRows()))
+	m.weeksAhead.WithLabelValues().Set(float64(r.Status.AheadWeeks()))
+	m.timeless.WithLabelValues().Set(float64(r.Status.Timeless))
 	held := map[string]int{OpenEvents: 0, InUse: 0}
 	for _, h := range r.Held {
 		held[h.Reason]++
@@ -50,7 +57,7 @@ func (m *metrics) show(r Report) {
 
 // clear removes the gauges: another process has the lease now.
 func (m *metrics) clear() {
-	for _, g := range []*prometheus.GaugeVec{m.ahead, m.strays, m.held, m.bytes, m.free, m.untilFull} {
+	for _, g := range []*prometheus.GaugeVec{m.ahead, m.strays, m.weeksAhead, m.timeless, m.held, m.bytes, m.free, m.untilFull} {
 		g.Reset()
 	}
 }

@@ -16,7 +16,7 @@ const (
 	nameLayout   = "20060102"
 )
 
-// Day is a partition of the outbox.
+// Day is a partition of the outbox, or of the event log, where it is a week.
 type Day struct {
 	Table string
 	// Date is the (last) day that it holds: its beginning in UTC.
@@ -48,13 +48,17 @@ type Status struct {
 	Strays []Stray
 	// Generations are the partitions of the inbox, from the oldest.
 	Generations []Generation
+	// Weeks are the partitions of the event log, from the oldest; Timeless is how many
+	// rows lie in its default one, because no week is made for the time that they claim.
+	Weeks    []Day
+	Timeless int64
 }
 
 const (
 	daysSQL = `
 		SELECT c.relname::text, pg_get_expr(c.relpartbound, c.oid) LIKE '%(MINVALUE)%'
 		FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-		WHERE i.inhparent = 'outbox_events'::regclass AND c.relname <> 'outbox_events_default' ORDER BY 1`
+		WHERE i.inhparent = $1::text::regclass AND pg_get_expr(c.relpartbound, c.oid) <> 'DEFAULT' ORDER BY 1`
 
 	straysSQL = `
 		SELECT (created_at AT TIME ZONE 'UTC')::date, count(*) FROM outbox_events_default
@@ -69,7 +73,13 @@ func Inspect(ctx context.Context, pool *pgxpool.Pool) (Status, error) {
 	var s Status
 	err := pool.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&s.Now)
 	if err == nil {
-		s.Days, err = inspectDays(ctx, pool)
+		s.Days, err = inspectPartitions(ctx, pool, daysTable)
+	}
+	if err == nil {
+		s.Weeks, err = inspectPartitions(ctx, pool, weeksTable)
+	}
+	if err == nil {
+		err = pool.QueryRow(ctx, `SELECT count(*) FROM event_log_default`).Scan(&s.Timeless)
 	}
 	if err == nil {
 		s.Strays, err = collect[Stray](ctx, pool, straysSQL)
@@ -83,15 +93,15 @@ func Inspect(ctx context.Context, pool *pgxpool.Pool) (Status, error) {
 	return s, nil
 }
 
-func inspectDays(ctx context.Context, pool *pgxpool.Pool) ([]Day, error) {
-	rows, err := pool.Query(ctx, daysSQL)
+func inspectPartitions(ctx context.Context, pool *pgxpool.Pool, table string) ([]Day, error) {
+	rows, err := pool.Query(ctx, daysSQL, table)
 	if err != nil {
 		return nil, err
 	}
 	var days []Day
 	var d Day
 	_, err = pgx.ForEachRow(rows, []any{&d.Table, &d.Oldest}, func() error {
-		date, err := time.Parse(nameLayout, strings.TrimPrefix(d.Table, daysTable+"_"))
+		date, err := time.Parse(nameLayout, strings.TrimPrefix(d.Table, table+"_"))
 		if err != nil {
 			return nil //nolint:nilerr // somebody's own partition, which is none of our business
 		}
@@ -128,6 +138,25 @@ func (s Status) Covers(date time.Time) bool {
 func (s Status) AheadDays() int {
 	n := -1
 	for s.Covers(s.Today().Add(time.Duration(n+1) * day)) {
+		n++
+	}
+	return n
+}
+
+func (s Status) coversWeek(date time.Time) bool {
+	for _, w := range s.Weeks {
+		if w.Date.Equal(date) {
+			return true
+		}
+	}
+	return false
+}
+
+// AheadWeeks is how many weeks after this one the event log has partitions for,
+// without a gap; -1: not even for this one.
+func (s Status) AheadWeeks() int {
+	n := -1
+	for s.coversWeek(logWeeks().begin(s.Now).Add(time.Duration(n+1) * week)) {
 		n++
 	}
 	return n

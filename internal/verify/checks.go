@@ -115,8 +115,8 @@ SELECT format('%s %s/%s', o.consumer_group, o.topic, o.partition), format('posit
 FROM consumer_offsets o JOIN dead_letters d USING (consumer_group, topic_id, partition) WHERE d."offset" >= o.next_offset
 UNION ALL
 SELECT format('%s %s/%s', o.consumer_group, o.topic, o.partition), format('position %s, recorded up to %s', o.next_offset, max(l."offset"))
-FROM consumer_offsets o JOIN event_log l ON l.topic = o.topic AND l.topic_id = o.topic_id AND l.partition = o.partition AND l."offset" >= o.next_offset
-WHERE o.consumer_group LIKE '%recorder'
+FROM consumer_offsets o JOIN event_log_topics t USING (topic_id, topic) JOIN event_log l ON l.topic_no = t.no AND l.partition = o.partition AND l."offset" >= o.next_offset
+WHERE o.consumer_group LIKE '%recorder' OR o.consumer_group LIKE '%recorder-%'
 GROUP BY o.consumer_group, o.topic, o.partition, o.next_offset`,
 		},
 		{

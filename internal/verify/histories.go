@@ -190,11 +190,11 @@ WHERE before >= sequence`,
 			Kind:     Fault,
 			SQL: "WITH " + written + ", " + logged + ", " + phantoms + `
 SELECT subject, format('event %s of partition %s came at offset %s, behind event %s', sequence, partition, first, before) FROM (
-	SELECT f.*, lag(sequence) OVER (PARTITION BY topic_id, partition, subject ORDER BY first) AS before
+	SELECT f.*, lag(sequence) OVER (PARTITION BY topic_no, partition, subject ORDER BY first) AS before
 	FROM (
-		SELECT topic_id, partition, subject, event_id, sequence, min("offset") AS first FROM event_log
+		SELECT topic_no, partition, subject, event_id, sequence, min("offset") AS first FROM event_log
 		WHERE subject IS NOT NULL AND type LIKE 'millrace.execution.%' AND type <> 'millrace.execution.task.v1'
-		GROUP BY topic_id, partition, subject, event_id, sequence
+		GROUP BY topic_no, partition, subject, event_id, sequence
 	) AS f
 	WHERE NOT EXISTS (SELECT FROM phantoms p WHERE p.id = f.subject AND p.event_id = f.event_id)) AS o
 WHERE before > sequence`,
@@ -244,7 +244,7 @@ WITH wanted AS (
 SELECT l.event_id, format('%s of %s lies in the log %s times, was written %s times', min(l.type), min(l.subject), count(*), coalesce(min(w.n), 1))
 FROM event_log l LEFT JOIN wanted w ON w.event_id = l.event_id
 WHERE l.event_id IS NOT NULL
-GROUP BY l.topic_id, l.source, l.event_id HAVING count(*) > coalesce(min(w.n), 1)`,
+GROUP BY l.topic_no, l.source, l.event_id HAVING count(*) > coalesce(min(w.n), 1)`,
 		},
 		{
 			Name:     "log-caught-up",

@@ -120,8 +120,8 @@ func breaks() map[string]struct {
 		"ends-final": {
 			sql: []string{`UPDATE executions SET state = 'REQUESTED', version = 3, finished_at = NULL, result = NULL WHERE id = ` + one("CANCELLED"),
 				`UPDATE executions SET state = 'CANCELLED', finished_at = now(), result = '{}' WHERE version = 3 AND state = 'REQUESTED'`,
-				`INSERT INTO event_log (topic, topic_id, partition, "offset", type, source, event_id, subject, sequence, time, appended_at, headers)
-				SELECT topic, topic_id, partition, 5000, 'millrace.execution.cancel_requested.v1', source, gen_random_uuid()::text, subject, 3, time, appended_at, headers
+				`INSERT INTO event_log (topic_no, partition, "offset", type, source, event_id, subject, sequence, time, appended_at, headers)
+				SELECT topic_no, partition, 5000, 'millrace.execution.cancel_requested.v1', source, gen_random_uuid()::text, subject, 3, time, appended_at, headers
 				FROM event_log WHERE subject = ` + one("CANCELLED") + `::text AND sequence = 2`},
 			also: []string{"positions-moved", "views-caught-up"},
 		},
@@ -142,13 +142,13 @@ func breaks() map[string]struct {
 		},
 		"output-whole": {sql: []string{`UPDATE execution_outputs SET start_offset = start_offset + 1 WHERE index = 1`}},
 		"phantom-events": {
-			sql: []string{`INSERT INTO event_log (topic, topic_id, partition, "offset", type, source, event_id, subject, sequence, time, appended_at, headers)
-				SELECT topic, topic_id, partition, "offset" - 100000, type, source, gen_random_uuid()::text, subject, sequence, time, appended_at, headers
+			sql: []string{`INSERT INTO event_log (topic_no, partition, "offset", type, source, event_id, subject, sequence, time, appended_at, headers)
+				SELECT topic_no, partition, "offset" - 100000, type, source, gen_random_uuid()::text, subject, sequence, time, appended_at, headers
 				FROM event_log WHERE subject = ` + one("COMPLETED") + `::text`},
 		},
 		"records-once": {
-			sql: []string{`INSERT INTO event_log (topic, topic_id, partition, "offset", type, source, event_id, subject, sequence, time, appended_at, headers)
-				SELECT topic, topic_id, partition, "offset" - 100000, type, source, event_id, subject, sequence, time, appended_at, headers
+			sql: []string{`INSERT INTO event_log (topic_no, partition, "offset", type, source, event_id, subject, sequence, time, appended_at, headers)
+				SELECT topic_no, partition, "offset" - 100000, type, source, event_id, subject, sequence, time, appended_at, headers
 				FROM event_log WHERE subject = ` + one("COMPLETED") + `::text`},
 		},
 		"outbox-rows": {sql: []string{`UPDATE outbox_events SET published_at = NULL WHERE seq = ` + lastOf("COMPLETED")}},

@@ -240,7 +240,7 @@ func (d *drill) settle(ctx context.Context) error {
 			+ (SELECT count(*) FROM admission_ledger WHERE (queued, running, slots, cpu_millis, memory_bytes, gpus) <> (0, 0, 0, 0, 0, 0))`},
 		{"the outbox is drained", `SELECT count(*) FROM outbox_events WHERE status = 'PENDING'`},
 		{"the log is complete", `SELECT count(*) FROM executions e WHERE e.version > (
-			SELECT count(DISTINCT event_id) FROM event_log l WHERE l.subject = e.id::text AND l.topic = 'execution_events')`},
+			SELECT count(DISTINCT event_id) FROM event_log l WHERE l.subject = e.id::text AND l.type LIKE 'millrace.execution.%')`},
 		{"the views have caught up", `SELECT count(*) FROM executions e LEFT JOIN execution_views v ON v.id = e.id::text
 			WHERE v.version IS DISTINCT FROM e.version`},
 	} {

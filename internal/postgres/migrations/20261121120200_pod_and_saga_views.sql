@@ -34,10 +34,11 @@ CREATE TABLE saga_views (
     name            text        COLLATE "C",
     business_key    text        COLLATE "C",
     status          text        COLLATE "C",
-    step            text,
     reason          text,
     message         text,
     status_version  bigint      NOT NULL DEFAULT 0,
+    step            text,
+    step_version    bigint      NOT NULL DEFAULT 0,
     -- One entry per step: {"<step>": {"at": <version>, "value": {...}}}.
     steps           jsonb       NOT NULL DEFAULT '{}',
     started_time    timestamptz,

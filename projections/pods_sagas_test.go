@@ -1,0 +1,88 @@
+package projections_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/millrace/millrace/projections"
+	"github.com/millrace/millrace/projections/projectionstest"
+	"github.com/millrace/millrace/topics"
+)
+
+// numbered makes records of the events of one aggregate, numbered from 1.
+func numbered(t testing.TB, events ...topics.Event) []topics.Record {
+	t.Helper()
+	var envelopes []topics.Envelope
+	for i, e := range events {
+		env, err := topics.NewEnvelope(e, topics.WithSequence(int64(i+1)), topics.WithTime(start.Add(time.Duration(i)*time.Second)))
+		require.NoError(t, err)
+		envelopes = append(envelopes, env)
+	}
+	return records(envelopes...)
+}
+
+func TestPodsShowWhatBecameOfThem(t *testing.T) {
+	t.Parallel()
+	pool := database(t)
+	exit := 137
+	at := func(n int) time.Time { return start.Add(time.Duration(n) * time.Minute) }
+	history := numbered(t,
+		topics.PodCreated{ExecutionID: "e1", Attempt: 1, PodID: "p1", Namespace: "work", Name: "e1-1", CreatedAt: at(1)},
+		topics.PodScheduled{ExecutionID: "e1", Attempt: 1, PodID: "p1", Namespace: "work", Name: "e1-1", Node: "n3", ScheduledAt: at(2)},
+		topics.PodRunning{ExecutionID: "e1", Attempt: 1, PodID: "p1", Namespace: "work", Name: "e1-1", Node: "n3", StartedAt: at(3)},
+		topics.PodFailed{ExecutionID: "e1", Attempt: 1, PodID: "p1", Namespace: "work", Name: "e1-1", Reason: "OOMKilled", ExitCode: &exit, FinishedAt: at(4)},
+		topics.PodDeleted{ExecutionID: "e1", Attempt: 1, PodID: "p1", Namespace: "work", Name: "e1-1", Reason: "finished", DeletedAt: at(5)},
+		topics.PodCreated{ExecutionID: "e1", Attempt: 2, PodID: "p2", Namespace: "work", Name: "e1-2", CreatedAt: at(6)},
+	)
+	rows := projectionstest.Converge(t, pool, projections.Executions(), history)
+	require.Len(t, rows["pod_views"], 2)
+	assert.Empty(t, rows["execution_views"], "a pod is not an execution")
+	for _, row := range rows["pod_views"] {
+		if row["id"] == "p2" {
+			assert.Equal(t, []any{"PENDING", 2.0, nil}, []any{row["phase"], row["attempt"], row["node"]})
+			continue
+		}
+		assert.Equal(t, []any{"FAILED", "OOMKilled", 137.0, "n3", "e1", 1.0},
+			[]any{row["phase"], row["reason"], row["exit_code"], row["node"], row["execution_id"], row["attempt"]})
+		for _, column := range []string{"created_time", "scheduled_time", "started_time", "finished_time", "deleted_time"} {
+			assert.NotNil(t, row[column], column)
+		}
+	}
+}
+
+func TestSagasShowTheirSteps(t *testing.T) {
+	t.Parallel()
+	pool := database(t)
+	id := "s1"
+	history := numbered(t,
+		topics.SagaStarted{SagaID: id, Name: "order", BusinessKey: "o-7", Steps: []string{"pay", "ship"}, StartedAt: start},
+		topics.SagaStepStarted{SagaID: id, Step: "pay", Attempt: 1, StartedAt: start},
+		topics.SagaStepCompleted{SagaID: id, Step: "pay", Attempt: 1, FinishedAt: start},
+		topics.SagaStepStarted{SagaID: id, Step: "ship", Attempt: 1, StartedAt: start},
+		topics.SagaStepFailed{SagaID: id, Step: "ship", Attempt: 1, Failure: topics.Failure{Reason: "no_stock"}, FinishedAt: start},
+		topics.SagaCompensating{SagaID: id, Step: "ship", Reason: "step_failed", Message: "no stock"},
+		topics.SagaStepStarted{SagaID: id, Step: "pay", Compensation: true, Attempt: 1, StartedAt: start},
+		topics.SagaStepCompleted{SagaID: id, Step: "pay", Compensation: true, Attempt: 1, FinishedAt: start},
+		topics.SagaCompensated{SagaID: id, Reason: "step_failed", FinishedAt: start.Add(time.Hour)},
+	)
+	row := projectionstest.Converge(t, pool, projections.Sagas(), history)["saga_views"][0]
+	assert.Equal(t, []any{"COMPENSATED", "order", "o-7", "pay", "step_failed", 9.0},
+		[]any{row["status"], row["name"], row["business_key"], row["step"], row["reason"], row["version"]})
+	assert.NotNil(t, row["finished_time"])
+	var status []string
+	for _, step := range []string{"pay", "ship", "compensate:pay"} {
+		value := row["steps"].(map[string]any)[step].(map[string]any)["value"].(map[string]any)
+		status = append(status, fmt.Sprint(step, " ", value["status"]))
+	}
+	assert.Equal(t, []string{"pay COMPLETED", "ship FAILED", "compensate:pay COMPLETED"}, status)
+
+	projectionstest.Converge(t, pool, projections.Sagas(), numbered(t,
+		topics.SagaStarted{SagaID: id, Name: "order", StartedAt: start},
+		topics.SagaStepStarted{SagaID: id, Step: "a\x00b", Attempt: 1, StartedAt: start},
+		topics.SagaFailed{SagaID: id, Step: "a", Reason: "compensation_failed", FinishedAt: start},
+		topics.SagaCompleted{SagaID: id, FinishedAt: start}))
+}
