@@ -24,7 +24,7 @@ const readPage = 5000
 
 const readSQL = `
 SELECT "offset", key, headers, value, appended_at FROM event_log
-WHERE topic = $1 AND topic_id = $2 AND partition = $3 AND "offset" >= $4 AND "offset" < $5
+WHERE topic_no = (SELECT no FROM event_log_topics WHERE topic = $1 AND topic_id = $2) AND partition = $3 AND "offset" >= $4 AND "offset" < $5
 ORDER BY "offset" LIMIT $6`
 
 // Read calls each for all records of the stretch, in the order of their offsets, as

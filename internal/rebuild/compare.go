@@ -18,9 +18,6 @@ const (
 	// snapshotPatience is how long a snapshot is kept open for a source that is behind
 	// the consumer: it keeps dead rows from being removed.
 	snapshotPatience = 15 * time.Second
-	// horizonSlack is added to the horizon: the source may count by when an event was
-	// appended and the row by when it says that it happened.
-	horizonSlack = 10 * time.Minute
 )
 
 // errBehind: the source has not come to where the consumer is.
@@ -193,9 +190,9 @@ func (r *run) carry(ctx context.Context, snapshot pgx.Tx, f *findings) error {
 	if err := execAll(ctx, tx, "SET TRANSACTION SNAPSHOT '"+strings.ReplaceAll(id, "'", "")+"'"); err != nil {
 		return err
 	}
-	before := "'" + since.Add(horizonSlack).UTC().Format("2006-01-02T15:04:05.999999Z") + "'::timestamptz"
+	before := "'" + since.UTC().Format("2006-01-02T15:04:05.999999Z") + "'::timestamptz"
 	for _, t := range r.model.Tables {
-		tag, err := tx.Exec(ctx, t.MergeSQL(t.Name, shadowOf(t.Name), "source.history_from < "+before+" OR source.events_future"))
+		tag, err := tx.Exec(ctx, t.MergeSQL(t.Name, shadowOf(t.Name), "source.history_from < "+before))
 		if err != nil {
 			return fmt.Errorf("carry over old rows of %s: %w", t.Name, err)
 		}

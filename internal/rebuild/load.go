@@ -2,9 +2,7 @@ package rebuild
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 

@@ -180,6 +180,7 @@ func (r *run) fenced(ctx context.Context, fn func(ctx context.Context, tx pgx.Tx
 
 // enter goes to a phase.
 func (r *run) enter(ctx context.Context, phase Phase, note string) error {
+	r.noteProgress(ctx, r.passed(), 0)
 	err := r.fenced(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		return r.enterIn(ctx, tx, phase, note)
 	})

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
@@ -62,22 +61,22 @@ func makeShadow(ctx context.Context, tx execer, table string) error {
 // optionsSQL returns the statements that give a table ($2) what LIKE leaves out:
 // options, owner, comment, rights.
 const optionsSQL = `
-SELECT format('ALTER TABLE %s SET (%s)', $2, array_to_string(reloptions, ', ')) FROM pg_class WHERE oid = $1::regclass AND reloptions IS NOT NULL
+SELECT format('ALTER TABLE %s SET (%s)', $2::text, array_to_string(reloptions, ', ')) FROM pg_class WHERE oid = $1::text::regclass AND reloptions IS NOT NULL
 UNION ALL
-SELECT format('ALTER TABLE %s SET (toast.%s)', $2, array_to_string(t.reloptions, ', toast.'))
-FROM pg_class c JOIN pg_class t ON t.oid = c.reltoastrelid WHERE c.oid = $1::regclass AND t.reloptions IS NOT NULL
+SELECT format('ALTER TABLE %s SET (toast.%s)', $2::text, array_to_string(t.reloptions, ', toast.'))
+FROM pg_class c JOIN pg_class t ON t.oid = c.reltoastrelid WHERE c.oid = $1::text::regclass AND t.reloptions IS NOT NULL
 UNION ALL
-SELECT format('COMMENT ON TABLE %s IS %L', $2, obj_description($1::regclass, 'pg_class')) WHERE obj_description($1::regclass, 'pg_class') IS NOT NULL
+SELECT format('COMMENT ON TABLE %s IS %L', $2::text, obj_description($1::text::regclass, 'pg_class')) WHERE obj_description($1::text::regclass, 'pg_class') IS NOT NULL
 UNION ALL
-SELECT format('ALTER TABLE %s OWNER TO %I', $2, pg_get_userbyid(relowner)) FROM pg_class WHERE oid = $1::regclass AND pg_get_userbyid(relowner) <> current_user
+SELECT format('ALTER TABLE %s OWNER TO %I', $2::text, pg_get_userbyid(relowner)) FROM pg_class WHERE oid = $1::text::regclass AND pg_get_userbyid(relowner) <> current_user
 UNION ALL
-SELECT format('GRANT %s ON %s TO %s%s', acl.privilege_type, $2, CASE acl.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(acl.grantee)) END,
+SELECT format('GRANT %s ON %s TO %s%s', acl.privilege_type, $2::text, CASE acl.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(acl.grantee)) END,
     CASE WHEN acl.is_grantable AND acl.grantee <> c.relowner THEN ' WITH GRANT OPTION' ELSE '' END)
-FROM pg_class c, aclexplode(c.relacl) AS acl WHERE c.oid = $1::regclass
+FROM pg_class c, aclexplode(c.relacl) AS acl WHERE c.oid = $1::text::regclass
 UNION ALL
-SELECT format('GRANT %s (%I) ON %s TO %s%s', acl.privilege_type, a.attname, $2, CASE acl.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(acl.grantee)) END,
+SELECT format('GRANT %s (%I) ON %s TO %s%s', acl.privilege_type, a.attname, $2::text, CASE acl.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(acl.grantee)) END,
     CASE WHEN acl.is_grantable THEN ' WITH GRANT OPTION' ELSE '' END)
-FROM pg_attribute a, aclexplode(a.attacl) AS acl WHERE a.attrelid = $1::regclass AND a.attnum > 0 AND NOT a.attisdropped`
+FROM pg_attribute a, aclexplode(a.attacl) AS acl WHERE a.attrelid = $1::text::regclass AND a.attnum > 0 AND NOT a.attisdropped`
 
 // missingIndexes returns what the shadow of a table still needs to be like it: the
 // statements that make indexes and statistics, and those that drop what the table no

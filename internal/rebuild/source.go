@@ -63,22 +63,23 @@ type Querier = eventlog.Querier
 
 // EventLog is the event log as a source.
 type EventLog struct {
-	// RecorderGroup is the consumer group whose positions say up to where the log of a
+	// RecorderGroups are the consumer groups whose positions say up to where the log of a
 	// topic is complete.
-	RecorderGroup string
+	RecorderGroups []string
 }
 
 // Of what the recorder has a position, but holds nothing, is no part of it.
 const spansSQL = `
-SELECT topic_id, partition, coalesce((
-    SELECT "offset" FROM event_log e WHERE e.topic = $2 AND e.topic_id = o.topic_id AND e.partition = o.partition ORDER BY "offset" LIMIT 1), next_offset), next_offset,
-    topic_id <> first_value(topic_id) OVER (ORDER BY updated_at DESC, topic_id)
+SELECT o.topic_id, o.partition, coalesce(p.first_offset, o.next_offset), o.next_offset,
+    o.topic_id <> first_value(o.topic_id) OVER (ORDER BY o.updated_at DESC, o.topic_id)
 FROM consumer_offsets o
-WHERE consumer_group = $1 AND topic = $2 AND next_offset >= 0`
+LEFT JOIN event_log_topics t ON t.topic = o.topic AND t.topic_id = o.topic_id
+LEFT JOIN event_log_partitions p ON p.topic_no = t.no AND p.partition = o.partition
+WHERE o.consumer_group = ANY($1) AND o.topic = $2 AND o.next_offset >= 0`
 
 // Spans implements Source.
 func (l EventLog) Spans(ctx context.Context, db Querier, topic string) (map[Partition]Span, error) {
-	rows, err := db.Query(ctx, spansSQL, l.RecorderGroup, topic)
+	rows, err := db.Query(ctx, spansSQL, l.RecorderGroups, topic)
 	spans := make(map[Partition]Span)
 	if err == nil {
 		var id uuid.UUID

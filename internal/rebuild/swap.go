@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/google/uuid"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/millrace/millrace/internal/crash"
 	"github.com/millrace/millrace/internal/inbox"
+	"github.com/millrace/millrace/internal/postgres"
 	"github.com/millrace/millrace/pipeline"
 )
 
@@ -127,7 +129,10 @@ func inTheWay(err error) bool {
 // still. The shadow is brought to where the consumer is. Where the source does not
 // reach, the consumer goes back to where the shadow ends.
 func (r *run) swapOnce(ctx context.Context) error {
-	return r.fenced(ctx, func(ctx context.Context, tx pgx.Tx) error {
+	return postgres.InTx(ctx, r.store.cfg.Pool, func(ctx context.Context, tx pgx.Tx) error {
+		if err := r.held.Check(ctx, tx); err != nil {
+			return err
+		}
 		if err := execAll(ctx, tx, "SET LOCAL lock_timeout = '"+lockPatience+"'"); err != nil {
 			return err
 		}
@@ -136,8 +141,8 @@ func (r *run) swapOnce(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		cut := map[Partition]int64{}
-		if err := r.lastStretch(ctx, tx, live, cut); err != nil {
+		cut, err := r.lastStretch(ctx, tx, live)
+		if err != nil {
 			return err
 		}
 		for _, t := range r.model.Tables {
@@ -159,62 +164,73 @@ func (r *run) swapOnce(ctx context.Context) error {
 		if err := noteBuilt(ctx, tx, r.model, r.session.ID); err != nil {
 			return err
 		}
-		_, err = tx.Exec(ctx, `
-			UPDATE projection_rebuilds SET state = 'DONE', phase = 'finished', note = $2, per_second = 0, done = $3, total = greatest(total, $3),
-			    updated_at = clock_timestamp(), finished_at = clock_timestamp(),
-			    old_until = CASE WHEN keep_old > '0' THEN clock_timestamp() + keep_old END
-			WHERE id = $1`, r.session.ID, r.remark, r.passed())
-		if err != nil {
-			return err
-		}
 		crash.At("rebuild.swapping")
-		return nil
+		return r.done(ctx, tx)
 	})
 }
 
-// lastStretch applies, in the transaction of the swap, what is left up to the
-// consumer's positions. Cut is up to where the shadow then holds each partition.
-func (r *run) lastStretch(ctx context.Context, tx pgx.Tx, live map[Partition]position, cut map[Partition]int64) error {
-	r.mu.Lock()
-	for p, next := range r.next {
-		cut[p] = next
+// done ends the session with the swap, unless somebody has stopped it.
+func (r *run) done(ctx context.Context, tx pgx.Tx) error {
+	tag, err := tx.Exec(ctx, `
+		UPDATE projection_rebuilds SET state = 'DONE', phase = 'finished', note = $2, per_second = 0, done = $3, total = greatest(total, $3),
+		    updated_at = clock_timestamp(), finished_at = clock_timestamp(),
+		    old_until = CASE WHEN keep_old > '0' THEN clock_timestamp() + keep_old END
+		WHERE id = $1 AND state = 'RUNNING'`, r.session.ID, r.remark, r.passed())
+	if err == nil && tag.RowsAffected() == 0 {
+		err = errStopped
 	}
+	return err
+}
+
+// lastStretch applies, in the transaction of the swap, what is left up to the
+// consumer's positions, and returns up to where the shadow then holds each partition.
+func (r *run) lastStretch(ctx context.Context, tx pgx.Tx, live map[Partition]position) (Vector, error) {
+	r.mu.Lock()
+	cut := maps.Clone(r.next)
 	r.mu.Unlock()
 	deadline := time.Now().Add(lastPatience)
 	for {
 		spans, err := r.source.Spans(ctx, r.store.cfg.Pool, r.model.Topic)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		short := false
 		for p, at := range live {
 			span, read := spans[p]
-			if _, begun := cut[p]; !begun {
-				if !read {
-					continue
-				}
-				if err := addCursor(ctx, tx, r.session.ID, p, span.From); err != nil {
-					return err
-				}
-				cut[p] = span.From
+			if !read {
+				continue
 			}
-			to := min(span.To, at.next)
-			if cut[p] < to {
-				err := r.read(ctx, p, cut[p], to, func(c chunk) error { return r.applyIn(ctx, tx, c) })
-				if err != nil {
-					return err
-				}
-				cut[p] = to
+			if err := r.stretch(ctx, tx, p, span, at.next, cut); err != nil {
+				return nil, err
 			}
-			short = short || cut[p] < at.next && read
+			short = short || cut[p] < at.next
 		}
 		if !short || time.Now().After(deadline) {
-			return nil
+			return cut, nil
 		}
 		if err := pause(ctx, lookEvery/10); err != nil {
-			return err
+			return nil, err
 		}
 	}
+}
+
+// stretch brings one partition of the shadow to an offset, or to where the source
+// ends, in the transaction of the swap.
+func (r *run) stretch(ctx context.Context, tx pgx.Tx, p Partition, span Span, to int64, cut Vector) error {
+	if _, begun := cut[p]; !begun {
+		if err := addCursor(ctx, tx, r.session.ID, p, span.From); err != nil {
+			return err
+		}
+		cut[p] = span.From
+	}
+	if to = min(to, span.To); cut[p] >= to {
+		return nil
+	}
+	if err := r.read(ctx, p, cut[p], to, func(c chunk) error { return r.applyIn(ctx, tx, c) }); err != nil {
+		return err
+	}
+	cut[p] = to
+	return nil
 }
 
 // settlePositions has the consumer go back to where the shadow ends, in partitions
@@ -224,7 +240,7 @@ func (r *run) lastStretch(ctx context.Context, tx pgx.Tx, live map[Partition]pos
 //
 // Where the shadow is ahead of the consumer its row says so, since the tables hold
 // more then than the position tells.
-func (r *run) settlePositions(ctx context.Context, tx pgx.Tx, cut map[Partition]int64) error {
+func (r *run) settlePositions(ctx context.Context, tx pgx.Tx, cut Vector) error {
 	live, err := r.positions(ctx, tx, true)
 	if err != nil {
 		return err
