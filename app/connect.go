@@ -89,6 +89,9 @@ func (c *connections) prepare(ctx context.Context, cfg configs.Config, o *option
 	for _, warning := range WindowWarnings(ctx, admin, cfg) {
 		o.log.WarnContext(ctx, "the window of the inbox is too short", "cause", warning)
 	}
+	for _, warning := range TimeWarnings(ctx, admin, cfg) {
+		o.log.WarnContext(ctx, "a topic keeps the time of its producers", "cause", warning)
+	}
 	return nil
 }
 
@@ -162,8 +165,37 @@ func TopicConfigs(cfg configs.Config) []kafka.TopicConfig {
 			ReplicationFactor: cfg.Kafka.ReplicationFactor,
 			Configs:           map[string]string{"retention.ms": strconv.FormatInt(spec.Retention.Milliseconds(), 10)},
 		}
+		if spec.AppendTime {
+			list[i].Configs[kafka.TopicTimestampType] = kafka.LogAppendTime
+		}
 	}
 	return list
+}
+
+// TimeWarnings names the topics whose records should carry the broker's time and carry
+// that of their producers, by a setting that somebody else made, and says what to change.
+// Topics that the broker does not tell about count as they should be.
+func TimeWarnings(ctx context.Context, admin *kafka.Admin, cfg configs.Config) []string {
+	naming := cfg.TopicNaming()
+	var names []string
+	for _, spec := range cfg.TopicSpecs() {
+		if spec.AppendTime {
+			names = append(names, naming.Physical(spec.Topic))
+		}
+	}
+	types, err := admin.TimestampTypes(ctx, names...)
+	if err != nil {
+		return nil // without the right to describe topics there is nothing to say
+	}
+	var warnings []string
+	for _, name := range names {
+		if is, known := types[name]; known && is != kafka.LogAppendTime {
+			warnings = append(warnings, fmt.Sprintf(
+				"%s has %s=%s: whether an event claims to come from the future is judged by its producer's clock, so one with a wrong clock may win over the others: set %s on the topic",
+				name, kafka.TopicTimestampType, is, kafka.LogAppendTime))
+		}
+	}
+	return warnings
 }
 
 // abandon closes what was made for a program that cannot be assembled.

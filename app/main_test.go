@@ -1,11 +1,9 @@
 package app_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"log/slog"
-	"sync"
 	"testing"
 	"time"
 
@@ -18,6 +16,7 @@ import (
 	"github.com/millrace/millrace/internal/executor/process"
 	"github.com/millrace/millrace/internal/postgres"
 	"github.com/millrace/millrace/internal/testenv"
+	"github.com/millrace/millrace/internal/testenv/transcript"
 )
 
 func TestMain(m *testing.M) {
@@ -70,14 +69,14 @@ type program struct {
 	cancel  context.CancelFunc
 	ended   chan struct{}
 	err     error // once ended is closed
-	log     *logBuffer
+	log     *transcript.Text
 }
 
 // launch starts a program and returns at once.
 func launch(t *testing.T, cfg configs.Config, opts ...app.Option) (p *program, ready <-chan struct{}) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	p = &program{t: t, cfg: cfg, cancel: cancel, ended: make(chan struct{}), log: &logBuffer{}}
+	p = &program{t: t, cfg: cfg, cancel: cancel, ended: make(chan struct{}), log: &transcript.Text{}}
 	isReady := make(chan struct{})
 	options := append([]app.Option{
 		app.Log(newLog(p.log)), app.Migrate(),
@@ -153,27 +152,4 @@ func finished(t *testing.T, api *client.Client, id string) client.Execution {
 	return e
 }
 
-// logBuffer is a log that a test may read while a program writes. It tells whoever
-// waits about each line.
-type logBuffer struct {
-	mu    sync.Mutex
-	text  bytes.Buffer
-	onAdd func(line string)
-}
-
-func (b *logBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.onAdd != nil {
-		b.onAdd(string(p))
-	}
-	return b.text.Write(p)
-}
-
-func (b *logBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
-}
-
-func newLog(b *logBuffer) *slog.Logger { return slog.New(slog.NewTextHandler(b, nil)) }
+func newLog(b *transcript.Text) *slog.Logger { return slog.New(slog.NewTextHandler(b, nil)) }

@@ -21,6 +21,7 @@ import (
 	"github.com/millrace/millrace/internal/embedded"
 	"github.com/millrace/millrace/internal/executor/function"
 	"github.com/millrace/millrace/internal/testenv"
+	"github.com/millrace/millrace/internal/testenv/transcript"
 	"github.com/millrace/millrace/pipeline"
 	"github.com/millrace/millrace/topics"
 )
@@ -188,7 +189,7 @@ func TestAStopDuringTheStart(t *testing.T) {
 	for _, moment := range []string{"embedded broker started", "embedded postgres started", "schema migrated", "worker started"} {
 		cfg := upConfig(t, dir)
 		ctx, cancel := context.WithCancel(t.Context())
-		log := &logBuffer{onAdd: func(line string) {
+		log := &transcript.Text{OnWrite: func(line string) {
 			if strings.Contains(line, moment) {
 				cancel()
 			}
@@ -283,7 +284,7 @@ func TestASchemaThatIsNotCurrent(t *testing.T) {
 	require.NoError(t, err)
 	_, err = conn.Exec(t.Context(), "DROP SCHEMA public CASCADE; CREATE SCHEMA public")
 	require.NoError(t, errors.Join(err, conn.Close(t.Context())))
-	log := &logBuffer{}
+	log := &transcript.Text{}
 	err = app.Run(t.Context(), cfg, app.Log(newLog(log)))
 	assert.ErrorContains(t, err, "millrace migrate up")
 }

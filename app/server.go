@@ -29,6 +29,7 @@ import (
 	"github.com/millrace/millrace/internal/outbox"
 	"github.com/millrace/millrace/internal/parking"
 	"github.com/millrace/millrace/internal/postgres"
+	"github.com/millrace/millrace/internal/replay"
 	"github.com/millrace/millrace/internal/results"
 	"github.com/millrace/millrace/internal/secret"
 	"github.com/millrace/millrace/internal/server"
@@ -43,7 +44,7 @@ import (
 )
 
 // apiModule serves the REST API with its live streams.
-var apiModule = fx.Module("api", fx.Provide(newHub, newStreams, newAPI))
+var apiModule = fx.Module("api", fx.Provide(newHubs, newStreams, newAPI))
 
 // addresses are where the servers of this process ended up listening.
 type addresses struct{ api, admin string }
@@ -59,13 +60,18 @@ func newHealth(c *connections) *health.Health {
 	)
 }
 
-func newHub(cfg configs.Config, c *connections, log *slog.Logger, reg prometheus.Registerer) *sse.Hub {
-	events := cfg.TopicNaming().Physical(topics.ExecutionEvents)
-	return sse.NewHub(sse.NewKafkaLog(c.kafka, c.admin, events), log, reg)
+// newHubs makes a hub for each topic whose events are streamed.
+func newHubs(cfg configs.Config, c *connections, log *slog.Logger, reg prometheus.Registerer) []*sse.Hub {
+	var hubs []*sse.Hub
+	for _, topic := range []topics.Topic{topics.ExecutionEvents, topics.FlowLifecycle} {
+		physical := cfg.TopicNaming().Physical(topic)
+		hubs = append(hubs, sse.NewHub(topic, sse.NewKafkaLog(c.kafka, c.admin, physical), log, reg))
+	}
+	return hubs
 }
 
-func newStreams(hub *sse.Hub, pool *pgxpool.Pool) *sse.Streams {
-	return sse.NewStreams(hub, eventlog.NewReader(pool), sse.Config{})
+func newStreams(hubs []*sse.Hub, cfg configs.Config, pool *pgxpool.Pool) *sse.Streams {
+	return sse.NewStreams(eventlog.NewReader(pool), sse.Config{Max: cfg.API.MaxStreams}, hubs[0], hubs[1:]...)
 }
 
 func newDeadLetters(
@@ -103,7 +109,7 @@ func retryPolicies(cfg configs.Config) deadletter.Policies {
 
 func newAPI(
 	cfg configs.Config, c *connections, st *store.Store, kept *results.Store, signals *postgres.Signals, streams *sse.Streams,
-	letters *deadletter.Store, known *limitstore.Store, h *health.Health, log *slog.Logger,
+	letters *deadletter.Store, replays *replay.Store, known *limitstore.Store, h *health.Health, log *slog.Logger,
 ) (*rest.API, error) {
 	guard, err := newGuard(cfg)
 	if err != nil {
@@ -125,6 +131,7 @@ func newAPI(
 		Holds:       holds.New(c.pool, func() { signals.Wake(store.WakeAdmission) }, log),
 		Consumers:   consumers.NewOperator(consumers.OperatorConfig{Pool: c.pool, Signals: signals, Broker: consumerBroker{c.admin}}),
 		Limits:      known,
+		Replays:     replays,
 		Streams:     streams,
 		Health:      h,
 		Guard:       guard,
@@ -194,10 +201,12 @@ func makeToken(path string) error {
 }
 
 func runAPI(
-	lc fx.Lifecycle, l *loops, cfg configs.Config, api *rest.API, hub *sse.Hub, streams *sse.Streams,
+	lc fx.Lifecycle, l *loops, cfg configs.Config, api *rest.API, hubs []*sse.Hub, streams *sse.Streams,
 	h *health.Health, address *addresses, log *slog.Logger, reg prometheus.Registerer,
 ) error {
-	l.run("live events", hub.Run)
+	for _, hub := range hubs {
+		l.run("live events", hub.Run)
+	}
 	config := server.Config{
 		Name: "api", Address: cfg.API.Listen, Setting: "api.listen (--api-listen)", Health: h, OnShutdown: streams.Close,
 	}

@@ -41,7 +41,7 @@ var (
 	relayModule       = fx.Module("relay", fx.Provide(newRelay))
 	maintenanceModule = fx.Module("maintenance",
 		fx.Provide(newSweeper, newCensus, deadletter.NewGauge, parking.NewGauge, newKeeper, newLetterKeeper, newResultsKeeper, newAlerts),
-		asConsumer(newRecorderConsumer), asConsumer(letterfiler.New))
+		asConsumers(newRecorders), asConsumer(letterfiler.New))
 	coordinatorModule = fx.Module("coordinator", fx.Provide(newLimits, newDeclarer, newAdmitter, routing.NewWatcher), asConsumer(newCoordinatorConsumer))
 	workerModule      = fx.Module("worker", fx.Provide(newExecutors, newWorker), asConsumers((*worker.Worker).Consumers))
 	projectionsModule = fx.Module("projections", asConsumers(newProjections))
@@ -106,11 +106,13 @@ func newKeeper(cfg configs.Config, pool *pgxpool.Pool, log *slog.Logger, reg pro
 		room = retention.Disk(cfg.DataDir)
 	}
 	return retention.New(pool, retention.Config{
-		Outbox: cfg.Retention.Outbox, Inbox: cfg.Retention.Inbox, Room: room,
+		Outbox: cfg.Retention.Outbox, Inbox: cfg.Retention.Inbox, Events: cfg.Retention.Events, Room: room,
 	}, log, reg)
 }
 
-func newRecorderConsumer(reg prometheus.Registerer) pipeline.Consumer { return recorder.New(reg) }
+func newRecorders(cfg configs.Config, reg prometheus.Registerer) []pipeline.Consumer {
+	return recorder.Consumers(reg, cfg.EventLog.Topics)
+}
 
 func newProjections() []pipeline.Consumer {
 	var consumers []pipeline.Consumer

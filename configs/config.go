@@ -32,6 +32,8 @@ type Config struct {
 	Results     Results                     `key:"results" doc:"Where results are kept that are too long for events."`
 	Relay       Relay                       `key:"relay" doc:"What publishes the outbox to Kafka."`
 	DeadLetters DeadLetters                 `key:"dead_letters" doc:"What is done with records that consumers gave up on."`
+	Replay      Replay                      `key:"replay" doc:"How much is replayed at once. The role maintenance does."`
+	EventLog    EventLog                    `key:"event_log" doc:"The event log: the lasting copy of topics in PostgreSQL, which histories are read from, projections rebuilt and replays fed."`
 	Retention   Retention                   `key:"retention" doc:"How long PostgreSQL keeps things."`
 	Alerts      Alerts                      `key:"alerts" doc:"What tells somebody about what does not mend itself. The role maintenance does."`
 	Log         Log                         `key:"log" doc:"The log, written to stderr."`
@@ -41,6 +43,7 @@ type Config struct {
 type API struct {
 	Listen          string        `key:"listen" flag:"api-listen" doc:"The address of the REST API and the console. Port 0 takes any free port."`
 	MaxBodyBytes    Size          `key:"max_body_bytes" doc:"The largest request body that is read; a larger one is refused with 413."`
+	MaxStreams      int           `key:"max_streams" doc:"How many live streams of events may be open at once; one more is refused with 503. Each takes about 100 KiB."`
 	ShutdownTimeout time.Duration `key:"shutdown_timeout" doc:"How long requests in flight may take to end after a stop was asked for."`
 	Auth            Auth          `key:"auth" doc:"Authentication of callers."`
 	TLS             ServerTLS     `key:"tls" doc:"TLS of the REST API."`
@@ -199,12 +202,26 @@ type DeadLetters struct {
 	Retry  map[string]RetryRule `key:"retry" unset:"nothing is redriven by itself" doc:"Which dead letters are redriven by themselves, by name: 'class=handler consumer=billing from=1m max=1h attempts=3 hold_above=100'. The first rule by name that matches a letter counts."`
 }
 
+// Replay configures replay sessions.
+type Replay struct {
+	MaxRunning   int `key:"max_running" doc:"How many replay sessions run at once; the others wait for their turn."`
+	ConfirmAbove int `key:"confirm_above" doc:"About how many events a replay session may be without being confirmed."`
+}
+
+// EventLog configures what is recorded.
+type EventLog struct {
+	Topics []topics.Topic `key:"topics" doc:"The topics that are recorded, ours by their logical names and others by their names at the broker. Each is read by a consumer of its own, from the oldest record that it still has. execution_events is always among them."`
+}
+
 // Retention configures what is kept how long.
 type Retention struct {
 	Outbox            time.Duration `key:"outbox" doc:"How long published events stay in the outbox, where they can be published again. Events that are not published stay until they are, or are skipped."`
 	Inbox             time.Duration `key:"inbox" doc:"For how long at least a consumer knows which events it has applied. It must cover retention.outbox together with the longest time for which a topic keeps its records: so long after it was applied an event can be met again, republished and then read late. What is met again after that is applied twice."`
 	DeadLetters       time.Duration `key:"dead_letters" doc:"After how long dead letters are archived that were redriven, resolved or discarded and that nobody has touched since. Open ones stay."`
 	Results           time.Duration `key:"results" doc:"How long results that are kept apart stay after the end of their executions."`
+	Events            time.Duration `key:"events" doc:"How long events stay in the event log, by the time that they claim for themselves; up to a week more, since they go by weeks. Projections are rebuilt from them, and replays fed."`
+	Executions        time.Duration `key:"executions" doc:"How long executions stay after their end, with their output, their results, their events and their views; 0 keeps them for ever. It must cover retention.outbox: what is republished must not tell of executions that are gone."`
+	Instances         time.Duration `key:"instances" doc:"How long workflow instances, with their tasks, and sagas stay in the read models after their end; 0 keeps them for ever. Where it is less than retention.events, those that a rebuild brings back go again within the hour."`
 	DeadLetterArchive time.Duration `key:"dead_letter_archive" doc:"After how long archived dead letters are removed. The audit of what was done with them stays."`
 }
 

@@ -64,6 +64,7 @@ func Default() Config {
 		API: API{
 			Listen:          "127.0.0.1:8080",
 			MaxBodyBytes:    MiB,
+			MaxStreams:      2048,
 			ShutdownTimeout: 10 * time.Second,
 			Auth:            Auth{Mode: AuthToken},
 		},
@@ -85,9 +86,11 @@ func Default() Config {
 		Results:     Results{Store: ResultsPostgres},
 		Relay:       Relay{BatchSize: 500, PollCeiling: 100 * time.Millisecond},
 		DeadLetters: DeadLetters{Retry: map[string]RetryRule{}},
+		Replay:      Replay{MaxRunning: 4, ConfirmAbove: 100_000},
+		EventLog:    EventLog{Topics: []topics.Topic{topics.ExecutionEvents, topics.FlowLifecycle, topics.SagaEvents}},
 		Retention: Retention{
 			Outbox: 30 * topics.Day, Inbox: 120 * topics.Day, DeadLetters: 30 * topics.Day, DeadLetterArchive: 90 * topics.Day,
-			Results: 90 * topics.Day,
+			Results: 90 * topics.Day, Events: 90 * topics.Day, Executions: 90 * topics.Day, Instances: 90 * topics.Day,
 		},
 		Alerts: Alerts{Header: "Authorization", StallAfter: time.Hour, DeadLetters: 100},
 		Log:    Log{Level: "info", Format: "text"},

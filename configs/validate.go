@@ -49,8 +49,10 @@ func (c *Config) validate(origins Origins) error {
 	v.topics()
 	v.coordinator()
 	v.worker()
+	v.eventLog()
 	v.retention()
 	v.alerts()
+	v.replay()
 	v.deadLetters()
 	return v.found.err()
 }
@@ -138,6 +140,7 @@ func (v *validation) process() {
 func (v *validation) listeners() {
 	c := v.c
 	number(v, "api.max_body_bytes", c.API.MaxBodyBytes, KiB, maxBody)
+	number(v, "api.max_streams", c.API.MaxStreams, 1, 100_000)
 	tls := c.API.TLS
 	v.pair("api.tls", tls.CertFile, tls.KeyFile)
 	loopback, ok := v.address("api.listen", c.API.Listen)
@@ -301,14 +304,41 @@ func looksLikeDSN(dsn string) bool {
 	return strings.Contains(dsn, "=")
 }
 
+// eventLog checks what is recorded. Whether topics of others exist is the broker's to
+// say.
+func (v *validation) eventLog() {
+	seen := map[topics.Topic]bool{}
+	for _, t := range v.c.EventLog.Topics {
+		switch {
+		case t == "":
+			v.fault("event_log.topics", "names a topic that is empty")
+		case seen[t]:
+			v.fault("event_log.topics", "names %s twice", t)
+		case t == topics.DeadLetters || t == topics.DataIndexDeadLetters:
+			v.fault("event_log.topics", "names %s, whose records are filed as dead letters anyway", t)
+		}
+		seen[t] = true
+	}
+	if !seen[topics.ExecutionEvents] {
+		v.fault("event_log.topics", "must contain %s: the histories of executions are read from the log", topics.ExecutionEvents)
+	}
+}
+
 // retention leaves it to the start of the program to compare the windows with what
 // the broker really keeps.
 func (v *validation) retention() {
 	r := v.c.Retention
-	for path, keeps := range map[string]time.Duration{"retention.outbox": r.Outbox, "retention.inbox": r.Inbox, "retention.results": r.Results} {
+	for path, keeps := range map[string]time.Duration{
+		"retention.outbox": r.Outbox, "retention.inbox": r.Inbox, "retention.results": r.Results,
+		"retention.events": r.Events, "retention.executions": r.Executions, "retention.instances": r.Instances,
+	} {
 		if keeps > 0 && keeps < minRetention {
 			v.fault(path, "must be at least %s, not %s", formatDuration(minRetention), formatDuration(keeps))
 		}
+	}
+	if r.Executions > 0 && r.Executions < r.Outbox {
+		v.fault("retention.executions", "must be at least retention.outbox (%s), not %s: an event that is republished after that would tell of an execution that is gone",
+			formatDuration(r.Outbox), formatDuration(r.Executions))
 	}
 	if r.Inbox < r.Outbox {
 		v.fault("retention.inbox", "must be at least retention.outbox (%s), not %s: an event that is republished after that would be applied twice",
@@ -399,6 +429,11 @@ func (v *validation) worker() {
 
 // headerName is what a header may be called (RFC 9110, token).
 var headerName = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}$")
+
+func (v *validation) replay() {
+	number(v, "replay.max_running", v.c.Replay.MaxRunning, 1, 100)
+	number(v, "replay.confirm_above", v.c.Replay.ConfirmAbove, 1, 1_000_000_000)
+}
 
 func (v *validation) alerts() {
 	a := v.c.Alerts

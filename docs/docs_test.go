@@ -66,7 +66,7 @@ func goBlocks(page string) []string {
 func TestCodeOnPagesIsCodeThatIsTested(t *testing.T) {
 	t.Parallel()
 	sources := map[string]string{}
-	for _, pattern := range []string{"examples/*/*.go", "pipeline/*_test.go", "pipeline/pipelinetest/*_test.go"} {
+	for _, pattern := range []string{"examples/*/*.go", "pipeline/*_test.go", "pipeline/pipelinetest/*_test.go", "projections/*_test.go"} {
 		files, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(pattern)))
 		require.NoError(t, err)
 		for _, file := range files {
@@ -76,7 +76,7 @@ func TestCodeOnPagesIsCodeThatIsTested(t *testing.T) {
 		}
 	}
 	blocks := 0
-	for _, name := range []string{"README.md", "docs/walkthrough.md"} {
+	for _, name := range []string{"README.md", "docs/walkthrough.md", "docs/read-models.md"} {
 		for _, block := range goBlocks(read(t, name)) {
 			blocks++
 			assert.True(t, inOne(sources, block), "%s: this code is in no example:\n%s", name, block)

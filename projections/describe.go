@@ -56,11 +56,7 @@ func (c *Column) meaning() string {
 func (p Projection) Markdown() string {
 	var s strings.Builder
 	for _, t := range p.Tables {
-		order := "the version of the aggregate"
-		if t.order == ByTime {
-			order = "the time of the event, then its identity"
-		}
-		fmt.Fprintf(&s, "### `%s`\n\nBuilt by the consumer `%s` from `%s`. What comes later is decided by %s.\n\n", t.name, p.Name, p.Topic, order)
+		fmt.Fprintf(&s, "### `%s`\n\nBuilt by the consumer `%s` from `%s`. %s\n\n", t.name, p.Name, p.Topic, t.order)
 		s.WriteString("| column | means | rule |\n|---|---|---|\n")
 		for _, c := range t.Columns() {
 			if c.rule != Placed {
@@ -70,4 +66,16 @@ func (p Projection) Markdown() string {
 		s.WriteString("\n")
 	}
 	return s.String()
+}
+
+// String says in a sentence what comes later, for people.
+func (o Order) String() string {
+	switch o {
+	case ByVersion:
+		return "Which of two events is later, the version of their aggregate says."
+	case ByTime:
+		return "Which of two events is later, their times say, and if these are equal their identities."
+	default:
+		return "Which of two events is later, the version says where Millrace wrote them, else their times and identities."
+	}
 }

@@ -18,9 +18,13 @@ const (
 	// Millrace's own events carry. Marks are stored as bigint.
 	ByVersion Order = iota
 	// ByTime orders by the time of the event, clamped (see MaxAhead), and then by its
-	// identity: for events of programs that number nothing. Events that Millrace itself
-	// wrote and numbered are ordered by version among each other. Marks are stored as uuid.
+	// identity: for events of programs that number nothing, and for rows to which events
+	// of many aggregates contribute. Marks are stored as uuid.
 	ByTime
+	// ByVersionOrTime is ByVersion for events that Millrace wrote and numbered, and ByTime
+	// for all others: for rows of one aggregate, of Millrace or of another program. Marks
+	// are stored as uuid.
+	ByVersionOrTime
 )
 
 // MaxAhead is how far the time of an event may lie after the time at which the
@@ -114,7 +118,7 @@ func (e Event) mark(order Order) (Mark, bool) {
 	switch {
 	case order == ByVersion:
 		return versionMark(e.Sequence), numbered
-	case numbered && e.Source == topics.DefaultSource:
+	case order == ByVersionOrTime && numbered && e.Source == topics.DefaultSource:
 		return versionMark(e.Sequence), true
 	default:
 		return timeMark(e.At, e.Source, e.ID), true

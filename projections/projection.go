@@ -1,6 +1,7 @@
 package projections
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,6 +31,9 @@ type Projection struct {
 	// DeadLetterTopic is where records go that cannot be applied. Defaults to
 	// topics.DeadLetters.
 	DeadLetterTopic topics.Topic
+	// Breaker says when so many records cannot be applied that the consumer stalls. Its
+	// zero value is the default of pipeline.Delivery.
+	Breaker pipeline.Breaker
 	// BatchSize is the largest number of records in one transaction. Defaults to 500.
 	BatchSize int
 	// Gather is how long after records came the next ones may wait for more. Defaults
@@ -41,7 +45,7 @@ type Projection struct {
 const defaultBatch = 500
 
 // All returns the projections that Millrace ships. The caller may change the slice.
-func All() []Projection { return []Projection{Executions(), Sagas()} }
+func All() []Projection { return []Projection{Executions(), Sagas(), DataIndex(nil)} }
 
 // Consumer returns the consumer that runs the projection.
 func (p Projection) Consumer() pipeline.Consumer {
@@ -60,7 +64,7 @@ func (p Projection) Consumer() pipeline.Consumer {
 		Replay:    true,
 		BatchSize: size,
 		Gather:    p.Gather,
-		Delivery:  pipeline.Delivery{DeadLetterTopic: p.DeadLetterTopic},
+		Delivery:  pipeline.Delivery{DeadLetterTopic: p.DeadLetterTopic, Breaker: p.Breaker},
 	}
 }
 
@@ -98,7 +102,7 @@ func (p Projection) NewBatch() *Batch {
 func (b *Batch) Add(r topics.Record) error {
 	env, err := topics.DecodeRecord(r)
 	if err != nil {
-		return pipeline.Malformed(fmt.Errorf("decode event: %w", err))
+		return pipeline.Malformed(err)
 	}
 	return b.AddEvent(NewEvent(env, r))
 }
@@ -107,7 +111,7 @@ func (b *Batch) Add(r topics.Record) error {
 func (b *Batch) AddEvent(e Event) error {
 	b.event, b.fault = e, nil
 	err := b.projection.Apply(b, e)
-	if err = errors.Join(b.fault, err); err != nil {
+	if err = cmp.Or(err, b.fault); err != nil {
 		return pipeline.Malformed(fmt.Errorf("apply %s: %w", e.Type, err))
 	}
 	return nil

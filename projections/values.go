@@ -66,6 +66,12 @@ func normalText(t Type, value any) any {
 }
 
 func normalInt(value any) any {
+	switch v := value.(type) { // what events mostly have
+	case int64:
+		return v
+	case int:
+		return int64(v)
+	}
 	v := reflect.ValueOf(value)
 	if v.Kind() == reflect.Pointer {
 		if v.IsNil() {

@@ -70,8 +70,10 @@ func ValidateData(env Envelope) error {
 	return nil
 }
 
-// checkData does everything but the JSON syntax, which decoding checks anyway.
-func checkData(env Envelope) error {
+// CheckJSON says whether the data of env claims to be JSON and could be: it looks at
+// the content type and the characters, and at neither the syntax nor a schema. Every
+// error is a *DecodeError.
+func CheckJSON(env Envelope) error {
 	switch {
 	case !jsonMediaType(env.DataContentType):
 		return fault(CodeUnsupportedContentType, "datacontenttype", "is not JSON")
@@ -79,6 +81,14 @@ func checkData(env Envelope) error {
 		return fault(CodeMalformedJSON, "", "the data is empty")
 	case !utf8.Valid(env.Data):
 		return fault(CodeInvalidUTF8, "", "the data is not UTF-8")
+	}
+	return nil
+}
+
+// checkData does everything but the JSON syntax, which decoding checks anyway.
+func checkData(env Envelope) error {
+	if err := CheckJSON(env); err != nil {
+		return err
 	}
 	t, ok := Lookup(env.Type)
 	if !ok {

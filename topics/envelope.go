@@ -71,6 +71,31 @@ func WithExtension(name, value string) EnvelopeOption {
 	}
 }
 
+// ExtensionTenant and ExtensionUser are the attributes by which an event says whose
+// doing it is about, so that whoever follows a topic can leave out what is not theirs
+// without asking a database.
+const (
+	ExtensionTenant = "tenant"
+	ExtensionUser   = "user"
+)
+
+// WithOwner sets whose doing the event is about. Empty texts are left out.
+func WithOwner(tenant, user string) EnvelopeOption {
+	return func(e *Envelope) {
+		if tenant != "" {
+			WithExtension(ExtensionTenant, tenant)(e)
+		}
+		if user != "" {
+			WithExtension(ExtensionUser, user)(e)
+		}
+	}
+}
+
+// Owner returns whose doing the event is about; empty texts where it does not say.
+func (e Envelope) Owner() (tenant, user string) {
+	return e.Extensions[ExtensionTenant], e.Extensions[ExtensionUser]
+}
+
 // NewEnvelope wraps e: data as JSON, type and subject from e, a new id, the
 // current time. The dataschema is set for types of the catalogue. It fails when e
 // cannot be marshalled or an option gave an attribute that Validate refuses; the

@@ -14,7 +14,7 @@
 // A queue of -n executions of -users users is filled by COPY and drained by one
 // admitter in rounds of -batch, without limits; with three limits (per user, per
 // tenant and on a label) that are spent and never run out; and with these and a
-// fourth under which nine users of ten are exhausted, so that their lanes sleep. The
+// fourth under which nine users of ten are exhausted, so that their flows sleep. The
 // three take turns, -passes times, in another order each time. What limits cost is
 // the median over the passes of what the rate with them is of that without them in
 // the same pass. Processor time is given too: on a busy machine it says more.
@@ -22,7 +22,7 @@
 // # Decisions
 //
 // For each of -sizes, that many executions wait, under the three limits. A round lets
-// -decide through; then, unmeasured, these are put back at the end of their lanes, as
+// -decide through; then, unmeasured, these are put back at the end of their flows, as
 // if they had ended and as many others had come. So each round has arrivals and freed
 // capacity to fold in, as under load. Decision time is flat when it does not depend
 // on the size.

@@ -72,7 +72,7 @@ func TestDecisionsLeaveTheQueueAsLongAsItWas(t *testing.T) {
 }
 
 // What is filled in by hand is what the store would have written: the ledger agrees
-// with the executions, and each lane is the one that the limits give.
+// with the executions, and each flow is the one that the limits give.
 func TestTheQueueIsAsTheStoreKeepsIt(t *testing.T) {
 	t.Parallel()
 	b := start(t, small())
@@ -95,15 +95,15 @@ func assertLedger(t *testing.T, b *bench) {
 	var wrong int
 	require.NoError(t, b.pool.QueryRow(t.Context(), `
 		WITH known AS (
-			SELECT lane, sum(queued) AS queued, sum(running) AS running, sum(slots) AS slots FROM (
-				SELECT lane, queued, running, slots FROM admission_ledger
-				UNION ALL SELECT lane, queued, running, slots FROM admission_feed) AS all_of_it GROUP BY lane),
+			SELECT flow, sum(queued) AS queued, sum(running) AS running, sum(slots) AS slots FROM (
+				SELECT flow, queued, running, slots FROM admission_ledger
+				UNION ALL SELECT flow, queued, running, slots FROM admission_feed) AS all_of_it GROUP BY flow),
 		actual AS (
-			SELECT lane, count(*) FILTER (WHERE state = 'QUEUED') AS queued, count(*) FILTER (WHERE state <> 'QUEUED') AS running,
-				coalesce(sum(slots) FILTER (WHERE state <> 'QUEUED'), 0) AS slots FROM executions GROUP BY lane)
-		SELECT count(*) FROM known FULL JOIN actual USING (lane)
+			SELECT flow, count(*) FILTER (WHERE state = 'QUEUED') AS queued, count(*) FILTER (WHERE state <> 'QUEUED') AS running,
+				coalesce(sum(slots) FILTER (WHERE state <> 'QUEUED'), 0) AS slots FROM executions GROUP BY flow)
+		SELECT count(*) FROM known FULL JOIN actual USING (flow)
 		WHERE (known.queued, known.running, known.slots) IS DISTINCT FROM (actual.queued, actual.running, actual.slots)`).Scan(&wrong))
-	assert.Zero(t, wrong, "lanes in which the ledger is wrong")
+	assert.Zero(t, wrong, "flows in which the ledger is wrong")
 }
 
 func TestFlags(t *testing.T) {

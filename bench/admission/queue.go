@@ -83,7 +83,7 @@ func (b *bench) admit(ctx context.Context, set *limits.Set, memory *store.Memory
 
 // empty removes all executions and what is known of them.
 func (b *bench) empty(ctx context.Context) error {
-	_, err := b.pool.Exec(ctx, `TRUNCATE executions, admission_lanes, admission_ledger, admission_feed, limit_buckets, outbox_events`)
+	_, err := b.pool.Exec(ctx, `TRUNCATE executions, admission_flows, admission_ledger, admission_feed, limit_buckets, outbox_events`)
 	return err
 }
 
@@ -91,7 +91,7 @@ func (b *bench) empty(ctx context.Context) error {
 type waiting struct {
 	request topics.Request
 	text    []byte
-	lane    admission.Lane
+	flow    admission.Flow
 }
 
 // everybody returns the users.
@@ -111,7 +111,7 @@ func (b *bench) everybody(ctx context.Context, set *limits.Set) ([]waiting, erro
 		if err != nil {
 			return nil, err
 		}
-		w.lane = admission.NewLane(class, w.request.Tenant, w.request.User, w.request.Executor, w.request.Priority, keys)
+		w.flow = admission.NewFlow(class, w.request.Tenant, w.request.User, w.request.Executor, w.request.Priority, keys)
 		if w.text, err = json.Marshal(w.request); err != nil {
 			return nil, err
 		}
@@ -142,7 +142,7 @@ func (b *bench) fill(ctx context.Context, set *limits.Set, n int) error {
 	now := time.Now().UTC()
 	next := 0
 	_, err = tx.CopyFrom(ctx, pgx.Identifier{"executions"},
-		[]string{"id", "tenant", "user_name", "executor", "resource_class", "slots", "request", "state", "version", "lane",
+		[]string{"id", "tenant", "user_name", "executor", "resource_class", "slots", "request", "state", "version", "flow",
 			"requested_at", "queued_at", "ready_at", "rank"},
 		pgx.CopyFromFunc(func() ([]any, error) {
 			if next == n {
@@ -155,40 +155,40 @@ func (b *bench) fill(ctx context.Context, set *limits.Set, n int) error {
 			rank := at.Add(-time.Duration(r.Priority-1) * b.policy.AgeingStep)
 			id, err := uuid.NewV7()
 			return []any{
-				[16]byte(id), r.Tenant, r.User, r.Executor, r.ResourceClass, 1, w.text, string(execution.Queued), int64(2), [16]byte(w.lane.ID),
+				[16]byte(id), r.Tenant, r.User, r.Executor, r.ResourceClass, 1, w.text, string(execution.Queued), int64(2), [16]byte(w.flow.ID),
 				at, at, at, rank,
 			}, err
 		}))
 	if err != nil {
 		return fmt.Errorf("copy executions: %w", err)
 	}
-	if err := saveLanes(ctx, tx, users); err != nil {
+	if err := saveFlows(ctx, tx, users); err != nil {
 		return err
 	}
 	return tx.Commit(ctx)
 }
 
-// saveLanes writes the lanes, and the ledger anew from what is in them.
-func saveLanes(ctx context.Context, tx pgx.Tx, users []waiting) error {
+// saveFlows writes the flows, and the ledger anew from what is in them.
+func saveFlows(ctx context.Context, tx pgx.Tx, users []waiting) error {
 	var batch pgx.Batch
 	for _, w := range users {
-		keys, err := json.Marshal(w.lane.Keys)
+		keys, err := json.Marshal(w.flow.Keys)
 		if err != nil {
 			return err
 		}
-		if len(w.lane.Keys) == 0 {
+		if len(w.flow.Keys) == 0 {
 			keys = []byte("[]")
 		}
-		batch.Queue(`INSERT INTO admission_lanes (id, resource_class, tenant, user_name, executor, priority, keys)
+		batch.Queue(`INSERT INTO admission_flows (id, resource_class, tenant, user_name, executor, priority, keys)
 			VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING`,
-			w.lane.ID, class, w.lane.Tenant, w.lane.User, w.lane.Executor, w.lane.Priority, keys)
+			w.flow.ID, class, w.flow.Tenant, w.flow.User, w.flow.Executor, w.flow.Priority, keys)
 	}
 	batch.Queue(`TRUNCATE admission_ledger, admission_feed`)
-	batch.Queue(`INSERT INTO admission_ledger (lane, resource_class, queued, running, slots)
-		SELECT lane, resource_class, count(*) FILTER (WHERE state = 'QUEUED'), count(*) FILTER (WHERE state = 'SCHEDULED'),
+	batch.Queue(`INSERT INTO admission_ledger (flow, resource_class, queued, running, slots)
+		SELECT flow, resource_class, count(*) FILTER (WHERE state = 'QUEUED'), count(*) FILTER (WHERE state = 'SCHEDULED'),
 			coalesce(sum(slots) FILTER (WHERE state = 'SCHEDULED'), 0) FROM executions GROUP BY 1, 2`)
 	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
-		return fmt.Errorf("save lanes: %w", err)
+		return fmt.Errorf("save flows: %w", err)
 	}
 	return nil
 }
@@ -203,7 +203,7 @@ func (b *bench) settle(ctx context.Context) error {
 	return nil
 }
 
-// putBack queues what was admitted again, at the ends of its lanes, and tells the
+// putBack queues what was admitted again, at the ends of its flows, and tells the
 // admitter: as if it had ended and as many had come.
 func (b *bench) putBack(ctx context.Context) (int, error) {
 	tx, err := b.pool.Begin(ctx)
@@ -217,9 +217,9 @@ func (b *bench) putBack(ctx context.Context) (int, error) {
 				ready_at = clock_timestamp(), rank = clock_timestamp() - rank_of.ahead
 			FROM (SELECT id, ready_at - rank AS ahead FROM executions WHERE resource_class = $1 AND state = 'SCHEDULED') AS rank_of
 			WHERE executions.id = rank_of.id
-			RETURNING resource_class, lane, slots, rank)
-		INSERT INTO admission_feed (resource_class, lane, queued, running, slots, cpu_millis, memory_bytes, gpus, rank)
-		SELECT resource_class, lane, 1, -1, -slots, 0, 0, 0, rank FROM back`, class)
+			RETURNING resource_class, flow, slots, rank)
+		INSERT INTO admission_feed (resource_class, flow, queued, running, slots, cpu_millis, memory_bytes, gpus, rank)
+		SELECT resource_class, flow, 1, -1, -slots, 0, 0, 0, rank FROM back`, class)
 	if err != nil {
 		return 0, fmt.Errorf("put back: %w", err)
 	}

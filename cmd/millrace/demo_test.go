@@ -16,13 +16,14 @@ import (
 	"github.com/millrace/millrace/configs"
 	"github.com/millrace/millrace/internal/client"
 	"github.com/millrace/millrace/internal/secret"
+	"github.com/millrace/millrace/internal/testenv/transcript"
 )
 
 // demoConsole returns a console for parts of the demonstration, and where the fake
 // API is.
 func demoConsole(t *testing.T) (*console, *cli, configs.Config, app.Running) {
 	c := newConsole(t)
-	c.out, c.err = &syncBuffer{}, &syncBuffer{}
+	c.out, c.err = &transcript.Text{}, &transcript.Text{}
 	c.surroundings.out, c.surroundings.err = c.out, c.err
 	config := configs.Default()
 	config.DataDir = t.TempDir()

@@ -258,4 +258,7 @@ func (x *examination) topics(ctx context.Context, admin *kafka.Admin, config con
 	for _, warning := range app.WindowWarnings(ctx, admin, config) {
 		x.add(checkWarn, "inbox window", warning, "")
 	}
+	for _, warning := range app.TimeWarnings(ctx, admin, config) {
+		x.add(checkWarn, "topic times", warning, "")
+	}
 }

@@ -51,7 +51,7 @@ func (c *cli) eventListing(events []client.Event) listing[client.Event] {
 
 // shortType takes the parts off a type that all of them share.
 func shortType(kind string) string {
-	short := strings.TrimPrefix(kind, "millrace.execution.")
+	short := strings.TrimPrefix(strings.TrimPrefix(kind, "millrace."), "execution.")
 	if short == kind {
 		return kind
 	}
@@ -73,6 +73,9 @@ func eventDetail(e client.Event) string {
 		Priority         int    `json:"priority"`
 		PreviousPriority int    `json:"previous_priority"`
 		RetryAfter       string `json:"retry_after"`
+		PodID            string `json:"pod_id"`
+		Name             string `json:"name"`
+		Node             string `json:"node"`
 		Failure          struct {
 			Reason  string `json:"reason"`
 			Message string `json:"message"`
@@ -86,8 +89,11 @@ func eventDetail(e client.Event) string {
 	if data.Attempt > 0 {
 		parts = append(parts, fmt.Sprintf("attempt %d", data.Attempt))
 	}
-	if data.Worker != "" {
-		parts = append(parts, "on "+data.Worker)
+	if data.PodID != "" {
+		parts = append(parts, data.Name)
+	}
+	if on := cmp.Or(data.Worker, data.Node); on != "" {
+		parts = append(parts, "on "+on)
 	}
 	if e.Type == client.EventOutput {
 		parts = append(parts, fmt.Sprintf("%d bytes of %s", data.Size, data.Stream))

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -30,14 +31,24 @@ func TestEventDetail(t *testing.T) {
 		"timed_out":        "attempt 1, on worker-1, ran longer than 30s",
 		"cancelled":        "attempt 1, wrong input, by ada",
 		"quarantined":      "attempt 5, its lease expired 5 times",
+		"pod.created":      "attempt 1, @pod",
+		"pod.scheduled":    "attempt 1, @pod, on node-3",
+		"pod.running":      "attempt 1, @pod, on node-3",
+		"pod.succeeded":    "attempt 1, @pod, on node-3",
+		"pod.failed":       "attempt 1, @pod, on node-3, the container used more than 256Mi",
+		"pod.deleted":      "attempt 1, @pod, finished",
 	}
 	for _, typ := range topics.Types() {
-		name := shortType(typ.Name)
-		if name == "task" {
+		if typ.Topic != topics.ExecutionEvents {
 			continue // not an event of the history
 		}
+		name := shortType(typ.Name)
 		data, err := json.Marshal(typ.Example)
 		require.NoError(t, err)
-		assert.Equal(t, want[name], eventDetail(client.Event{Type: typ.Name, Data: data}), name)
+		var pod struct {
+			Name string `json:"name"`
+		}
+		require.NoError(t, json.Unmarshal(data, &pod))
+		assert.Equal(t, strings.ReplaceAll(want[name], "@pod", pod.Name), eventDetail(client.Event{Type: typ.Name, Data: data}), name)
 	}
 }

@@ -319,3 +319,33 @@ func TestGetSaysWhyAndWhenToTryAgain(t *testing.T) {
 	assert.Regexp(t, `(?m)^Result: +more than 5 executions per minute$`, c.out.String())
 	assert.Regexp(t, `(?m)^Try again: +2026-03-01T12:00:12Z \(in 12s\)$`, c.out.String())
 }
+
+func TestEventsTail(t *testing.T) {
+	t.Parallel()
+	c := newConsole(t)
+	c.api.mux.HandleFunc("GET /v1/events", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = w.Write([]byte(sse("1", "started", `{"attempt":1,"worker":"w"}`) + sse("2", "failed", `{}`) + sse("3", "failed", `{}`)))
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	})
+	require.Equal(t, exitOK, c.run("events", "tail", "--limit", "3"), c.err.String())
+	request, _, _ := c.api.last()
+	assert.Equal(t, "GET /v1/events", request)
+	assert.Contains(t, c.out.String(), "attempt 1, on w")
+	assert.Contains(t, c.err.String(), "go on with --after 3")
+
+	require.Equal(t, exitOK, c.run("events", "tail", "--user", "ada,bob", "--execution", id1, "--type", "failed", "--after", "c0", "--limit", "2", "-o", "json"))
+	request, _, header := c.api.last()
+	assert.Equal(t, "GET /v1/events?execution_id="+id1+"&type=millrace.execution.failed.v1&user=ada&user=bob", request)
+	assert.Equal(t, "c0", header.Get("Last-Event-ID"))
+	assert.Equal(t, 2, strings.Count(c.out.String(), "\n"), "each event is one line")
+
+	require.Equal(t, exitOK, c.run("events", "tail", "--instance", "i1", "--topic", "flow-lifecycle-out", "--limit", "1", "-o", "name"))
+	request, _, _ = c.api.last()
+	assert.Equal(t, "GET /v1/events?instance_id=i1&topic=flow-lifecycle-out", request)
+	assert.Equal(t, "ev-1\n", c.out.String())
+
+	assert.Equal(t, exitUsage, c.run("events", "tail", "--limit", "-1"))
+	assert.Equal(t, exitUsage, c.run("events", "list"))
+}

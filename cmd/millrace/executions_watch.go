@@ -159,6 +159,14 @@ func (c *cli) checkpointText(e client.Execution) string {
 }
 
 func (c *cli) printEvents(ctx context.Context, api *client.Client, options client.WatchOptions) error {
+	return c.watching(ctx, api, options, c.printEvent)
+}
+
+// watching calls do for each event until the watch ends or do fails, and tells where
+// events are missing.
+func (c *cli) watching(
+	ctx context.Context, api *client.Client, options client.WatchOptions, do func(client.Event) error,
+) error {
 	for e, err := range api.Watch(ctx, options) {
 		if err != nil {
 			return err
@@ -167,7 +175,7 @@ func (c *cli) printEvents(ctx context.Context, api *client.Client, options clien
 			fmt.Fprintln(c.err, "millrace: the server no longer has all events: some are missing here")
 			continue
 		}
-		if err := c.printEvent(e); err != nil {
+		if err := do(e); err != nil {
 			return err
 		}
 	}
@@ -188,7 +196,7 @@ func (c *cli) printEvent(e client.Event) error {
 		_, err = fmt.Fprintln(c.out, e.ID)
 	default:
 		at := e.Time.Local().Format("15:04:05.000")
-		_, err = fmt.Fprintf(c.out, "%s  %-36s  %-16s  %s\n", at, oneLine(e.Subject), shortType(e.Type), oneLine(eventDetail(e)))
+		_, err = fmt.Fprintf(c.out, "%s  %-36s  %-16s  %s\n", at, cmp.Or(oneLine(e.Subject), "-"), shortType(e.Type), oneLine(eventDetail(e)))
 	}
 	return err
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/millrace/millrace/configs"
 	"github.com/millrace/millrace/internal/instance"
 	"github.com/millrace/millrace/internal/testenv"
+	"github.com/millrace/millrace/internal/testenv/transcript"
 )
 
 // onDir makes the console work on a data directory without naming an API.
@@ -145,7 +146,7 @@ func TestTheLifeOfAnInstance(t *testing.T) {
 	// SIGTERM would end the tests: the instance is a process of its own.
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append([]string{asCommandEnv + "=up --demo", "PATH=" + os.Getenv("PATH")}, up.environ...)
-	out, errs := &syncBuffer{}, &syncBuffer{}
+	out, errs := &transcript.Text{}, &transcript.Text{}
 	cmd.Stdout, cmd.Stderr = out, errs
 	require.NoError(t, cmd.Start())
 	ended := make(chan error, 1)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/millrace/millrace/internal/executor/process"
 	"github.com/millrace/millrace/internal/testenv"
+	"github.com/millrace/millrace/internal/testenv/transcript"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -45,26 +46,8 @@ type console struct {
 	t   *testing.T
 	api *fakeAPI
 	surroundings
-	out, err *syncBuffer
+	out, err *transcript.Text
 	ctx      context.Context
-}
-
-// syncBuffer is a buffer that a test may read while a command writes.
-type syncBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *syncBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
 }
 
 func newConsole(t *testing.T) *console {
@@ -79,7 +62,7 @@ func newConsole(t *testing.T) *console {
 
 // run runs one command line and returns its exit code.
 func (c *console) run(args ...string) int {
-	c.out, c.err = &syncBuffer{}, &syncBuffer{}
+	c.out, c.err = &transcript.Text{}, &transcript.Text{}
 	c.surroundings.out, c.surroundings.err = c.out, c.err
 	code := run(c.ctx, args, c.surroundings)
 	assert.NotContains(c.t, c.err.String(), canary)

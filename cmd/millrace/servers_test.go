@@ -34,7 +34,7 @@ func TestTopicsCreate(t *testing.T) {
 	require.Equal(t, exitOK, c.run("topics", "create"), c.err.String())
 	assert.Regexp(t, `(?m)^prod\.events +created`, c.out.String())
 	require.Equal(t, exitOK, c.run("topics", "create", "-o", "json"))
-	assert.Equal(t, 3, strings.Count(c.out.String(), `"exists"`), c.out.String())
+	assert.Equal(t, len(topics.Table()), strings.Count(c.out.String(), `"exists"`), c.out.String())
 
 	c.environ = append(c.environ, "MILLRACE_TOPICS_EXECUTION_TASKS_PARTITIONS=7")
 	require.Equal(t, exitOK, c.run("topics", "create"))
@@ -173,6 +173,23 @@ func TestDoctorMissesPartitionsAndMemory(t *testing.T) {
 	assert.Contains(t, checks["partitions"].Advice, "role maintenance")
 	assert.Equal(t, checkWarn, checks["inbox window"].Status)
 	assert.Contains(t, checks["inbox window"].Detail, "set retention.inbox to 120d")
+}
+
+func TestDoctorFindsTopicsWithTheProducersTime(t *testing.T) {
+	t.Parallel()
+	c, brokers := newConsole(t), testenv.Broker(t)
+	c.environ = append(c.environ, "MILLRACE_KAFKA_BROKERS="+strings.Join(brokers, ","))
+	onFreePorts(c)
+	admin, err := kafka.NewAdmin(kafka.Config{Brokers: brokers})
+	require.NoError(t, err)
+	defer admin.Close()
+	_, err = admin.EnsureTopics(t.Context(), []kafka.TopicConfig{{Name: "flow-lifecycle-out", Partitions: 6, Configs: map[string]string{kafka.TopicTimestampType: "CreateTime"}}})
+	require.NoError(t, err)
+	require.Equal(t, exitOK, c.run("topics", "create"))
+	assert.Regexp(t, `(?m)^flow-lifecycle-out +differs +message.timestamp.type: CreateTime, not LogAppendTime`, c.out.String())
+	checks, _ := c.doctor()
+	assert.Equal(t, checkWarn, checks["topic times"].Status, "%+v", checks)
+	assert.Contains(t, checks["topic times"].Detail, "flow-lifecycle-out has message.timestamp.type=CreateTime")
 }
 
 func TestDoctorSaysWhatToDo(t *testing.T) {

@@ -7,18 +7,14 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/millrace/millrace/examples/internal/exampletest"
 	"github.com/millrace/millrace/internal/testenv"
 	"github.com/millrace/millrace/pipeline/pipelinetest"
 	"github.com/millrace/millrace/topics"
@@ -115,30 +111,17 @@ func TestArguments(t *testing.T) {
 // Two real processes: a pipeline that routes tasks past the stage, and the stage.
 func TestNothingRunsPastTheStage(t *testing.T) {
 	t.Parallel()
-	bin := t.TempDir()
-	build := exec.Command("go", "build", "-buildvcs=false", "-o", bin+"/", ".", "../../cmd/millrace")
-	out, err := build.CombinedOutput()
-	require.NoError(t, err, string(out))
-	dir := testenv.DataDir(t)
-	millrace := filepath.Join(bin, "millrace")
-	run := func(args ...string) string {
-		out, err := command(t.Context(), dir, millrace, args...).Output()
-		var exit *exec.ExitError
-		if !errors.As(err, &exit) {
-			require.NoError(t, err)
-		}
-		return strings.TrimSpace(string(out))
-	}
+	scene := exampletest.New(t)
+	run := scene.Millrace
 
-	up := start(t, dir, millrace, "up", "--config", "millrace.yaml",
-		"--api-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--kafka-listen", "127.0.0.1:0")
-	up.says("Millrace is ready")
+	up := scene.Up("--config", scene.Path("millrace.yaml"))
 	early := run("submit", "-o", "name", "--", "echo", "early")
-	require.Eventually(t, func() bool { return strings.Contains(run("executions", "get", early), "SCHEDULED") }, patience, 50*time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(run("executions", "get", early), "SCHEDULED") },
+		exampletest.Patience, 50*time.Millisecond)
 	assert.Contains(t, run("doctor"), "execution_tasks_unscanned, which nobody reads")
 
-	scan := start(t, dir, filepath.Join(bin, "scan-stage"), "-attach")
-	scan.says(early)
+	scan := scene.Start("scan-stage", "-attach")
+	scan.Says(early)
 	assert.Contains(t, run("executions", "watch", early), "completed")
 	assert.Contains(t, run("doctor"), "scan-stage: a stage in between")
 	assert.Contains(t, run("topics", "list"), "execution_tasks_unscanned")
@@ -151,89 +134,8 @@ func TestNothingRunsPastTheStage(t *testing.T) {
 
 	passed := run("submit", "--wait", "-o", "name", "--", "echo", "fine")
 	assert.Contains(t, run("executions", "get", passed), "COMPLETED")
-	assert.Contains(t, scan.output.String(), `msg="scan verdict" execution_id=`+passed+` attempt=1 verdict="passed on"`)
-	scan.stop()
+	assert.Contains(t, scan.Output(), `msg="scan verdict" execution_id=`+passed+` attempt=1 verdict="passed on"`)
+	scan.Stop()
 	assert.NotContains(t, run("verify"), "✗")
-	up.stop()
-}
-
-// patience is how long a test waits for another process.
-const patience = 2 * time.Minute
-
-// command is a program that finds everything by the data directory.
-func command(ctx context.Context, dir, program string, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, program, args...)
-	cmd.Env = []string{"MILLRACE_DATA_DIR=" + dir, "PATH=" + os.Getenv("PATH"), "HOME=" + dir}
-	return cmd
-}
-
-// process is a program that runs beside the test.
-type process struct {
-	t      *testing.T
-	cmd    *exec.Cmd
-	output *buffer
-	ended  chan error
-}
-
-func start(t *testing.T, dir, program string, args ...string) *process {
-	t.Helper()
-	p := &process{t: t, cmd: command(context.Background(), dir, program, args...), output: &buffer{}, ended: make(chan error, 1)}
-	p.cmd.Stdout, p.cmd.Stderr = p.output, p.output
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	require.NoError(t, p.cmd.Start())
-	done := make(chan struct{})
-	go func() {
-		p.ended <- p.cmd.Wait()
-		close(done)
-	}()
-	t.Cleanup(func() {
-		_ = p.cmd.Process.Signal(syscall.SIGTERM)
-		select {
-		case <-done:
-		case <-time.After(patience):
-			_ = p.cmd.Process.Kill()
-			<-done
-		}
-		if t.Failed() {
-			t.Logf("%s wrote:\n%s", filepath.Base(program), p.output)
-		}
-	})
-	return p
-}
-
-// says waits until the process has written a text.
-func (p *process) says(text string) {
-	p.t.Helper()
-	require.Eventually(p.t, func() bool { return strings.Contains(p.output.String(), text) },
-		patience, 20*time.Millisecond, "waiting for %q", text)
-}
-
-// stop ends the process in order.
-func (p *process) stop() {
-	p.t.Helper()
-	require.NoError(p.t, p.cmd.Process.Signal(syscall.SIGTERM))
-	select {
-	case err := <-p.ended:
-		require.NoError(p.t, err)
-	case <-time.After(patience):
-		require.FailNow(p.t, "the process does not end", p.output.String())
-	}
-}
-
-// buffer may be read while it is written.
-type buffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
+	up.Stop()
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"sync"
 	"testing"
 	"time"
 
@@ -17,6 +16,7 @@ import (
 	"github.com/millrace/millrace/handlers/coordinator"
 	"github.com/millrace/millrace/internal/limits"
 	limitstore "github.com/millrace/millrace/internal/limits/store"
+	"github.com/millrace/millrace/internal/testenv/transcript"
 )
 
 // register is a scripted table of definitions: one answer per call.
@@ -51,30 +51,12 @@ func (r *register) answer(changes ...limitstore.Change) {
 	r.answers <- func() ([]limitstore.Change, error) { return changes, nil }
 }
 
-// journal is a log that can be read while it is written.
-type journal struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (j *journal) Write(p []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.Write(p)
-}
-
-func (j *journal) String() string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.String()
-}
-
 func TestADeclarerReportsChangesAndThenDifferences(t *testing.T) {
 	t.Parallel()
 	set, err := limits.Compile([]limits.Definition{{Name: "user", Per: limits.PerUser, Concurrency: 2}})
 	require.NoError(t, err)
 	r := &register{answers: make(chan func() ([]limitstore.Change, error)), classes: make(chan []string, 9)}
-	var log journal
+	var log transcript.Text
 	reg := prometheus.NewRegistry()
 	d := coordinator.NewDeclarer(coordinator.DeclarerConfig{
 		ID: "c1", Interval: time.Millisecond,

@@ -111,3 +111,33 @@ millrace_service_level_breaches_total{level="log"} 0
 millrace_service_level_breaches_total{level="task"} 1
 `), "millrace_service_level_breaches_total"))
 }
+
+func TestTopicsAreRecordedByConsumersOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	recorded := []topics.Topic{topics.ExecutionEvents, topics.FlowLifecycle, "Billing.Orders_1", "käse"}
+	var names []string
+	for _, c := range recorder.Consumers(prometheus.NewRegistry(), recorded) {
+		require.NoError(t, c.Validate())
+		names = append(names, c.Name)
+	}
+	assert.Equal(t, []string{"recorder", "recorder-flow-lifecycle-out", "recorder-billing.orders_1", "recorder-k-se"}, names,
+		"they are consumer groups: another name reads the topic again")
+}
+
+func TestTheLogSaysInWhichTopicARecordLay(t *testing.T) {
+	t.Parallel()
+	tx, err := database(t).Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, tx.Rollback(context.WithoutCancel(t.Context()))) }()
+	for _, c := range recorder.Consumers(prometheus.NewRegistry(), []topics.Topic{topics.ExecutionEvents, topics.FlowLifecycle}) {
+		h := pipelinetest.New(t, c, pipelinetest.WithTx(tx))
+		h.FeedRecord(topics.Record{Key: []byte("k"), Value: []byte(c.Topic)})
+		_, err := h.Redeliver()
+		require.NoError(t, err)
+	}
+	page, err := eventlog.Scan(t.Context(), tx, eventlog.Filter{Topics: []string{"flow-lifecycle-out"}}, eventlog.Place{}, 10)
+	require.NoError(t, err)
+	require.Len(t, page.Entries, 1)
+	assert.Equal(t, "flow-lifecycle-out", page.Entries[0].Record.Topic)
+	assert.Equal(t, "flow-lifecycle-out", string(page.Entries[0].Record.Value))
+}

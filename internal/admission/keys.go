@@ -16,18 +16,18 @@ type Bucket struct {
 	InUse int64
 }
 
-// key is a key of a limit with the lanes that sleep at it.
+// key is a key of a limit with the flows that sleep at it.
 type key struct {
 	Bucket
 	limit limits.Definition
 	// inForce is false when no limit of that name is configured any more.
 	inForce  bool
-	sleepers map[*lane]struct{}
-	// opensAt is when the next token comes, while lanes sleep for one; zero while they
+	sleepers map[*flow]struct{}
+	// opensAt is when the next token comes, while flows sleep for one; zero while they
 	// sleep for the end of an execution.
 	opensAt time.Time
-	// lanes is how many lanes are under the key.
-	lanes int
+	// flows is how many flows are under the key.
+	flows int
 }
 
 // Spend takes from a bucket what one execution needs of its limit. It reports false,
@@ -51,7 +51,7 @@ func Spend(limit limits.Definition, b *Bucket, now time.Time) (until time.Time, 
 }
 
 // Waits reports whether a limit can make an execution wait, so that its key is one of
-// the lane's.
+// the flow's.
 func Waits(limit limits.Definition) bool {
 	return limit.Concurrency > 0 || limit.Action == limits.Queue
 }
@@ -89,7 +89,7 @@ func (q *Queue) keyOf(name limits.Key) *key {
 	k, ok := q.keys[name]
 	if !ok {
 		// Where no limit of that name is configured any more, none is in force.
-		k = &key{Bucket: Bucket{Key: name}, sleepers: map[*lane]struct{}{}}
+		k = &key{Bucket: Bucket{Key: name}, sleepers: map[*flow]struct{}{}}
 		k.limit, k.inForce = q.cfg.Limits.Lookup(name.Limit)
 		q.keys[name] = k
 		if k.inForce {
@@ -99,8 +99,8 @@ func (q *Queue) keyOf(name limits.Key) *key {
 	return k
 }
 
-// blockerOf returns a key that keeps the lane from going on, if there is one.
-func (q *Queue) blockerOf(l *lane) *key {
+// blockerOf returns a key that keeps the flow from going on, if there is one.
+func (q *Queue) blockerOf(l *flow) *key {
 	for _, name := range l.Keys {
 		k := q.keys[name]
 		if until, blocked := k.blocks(q.now); blocked {
@@ -111,8 +111,8 @@ func (q *Queue) blockerOf(l *lane) *key {
 	return nil
 }
 
-// sleep puts a lane to sleep at a key.
-func (q *Queue) sleep(l *lane, k *key) {
+// sleep puts a flow to sleep at a key.
+func (q *Queue) sleep(l *flow, k *key) {
 	l.blocker = k
 	k.sleepers[l] = struct{}{}
 	q.alarm(k)
@@ -126,20 +126,20 @@ func (q *Queue) alarm(k *key) {
 	q.alarms.put(k)
 }
 
-// spareLanes is how many more lanes are woken than a key would let through: each
+// spareFlows is how many more flows are woken than a key would let through: each
 // choice changes the order among them.
-const spareLanes = 16
+const spareFlows = 16
 
-// wakeSleepers wakes about as many lanes as the key would let through, those that come
+// wakeSleepers wakes about as many flows as the key would let through, those that come
 // first: all others would only have to be put to sleep again.
 func (q *Queue) wakeSleepers(k *key) {
 	q.alarms.remove(k)
 	k.opensAt = time.Time{}
 	n := k.open(q.now, len(k.sleepers))
 	if n > 0 {
-		n += spareLanes
+		n += spareFlows
 	}
-	waiting := make([]*lane, 0, len(k.sleepers))
+	waiting := make([]*flow, 0, len(k.sleepers))
 	for l := range k.sleepers {
 		if !l.owner.held {
 			waiting = append(waiting, l)
@@ -169,8 +169,8 @@ func (q *Queue) wakeSleepers(k *key) {
 	q.alarm(k)
 }
 
-// compare is the order in which lanes that are woken would be chosen.
-func (q *Queue) compare(a, b *lane) int {
+// compare is the order in which flows that are woken would be chosen.
+func (q *Queue) compare(a, b *flow) int {
 	x, _ := q.bandOf(a)
 	y, _ := q.bandOf(b)
 	switch {
@@ -210,7 +210,7 @@ func (q *Queue) Unasked() []limits.Key {
 	return names
 }
 
-// Asleep returns keys at which lanes sleep, at most limit of them. Since others may
+// Asleep returns keys at which flows sleep, at most limit of them. Since others may
 // change them, the tables should be asked now and then.
 func (q *Queue) Asleep(limit int) []limits.Key {
 	var names []limits.Key

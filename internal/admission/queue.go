@@ -39,17 +39,17 @@ type Queue struct {
 	// holders are the users who hold something.
 	holders map[*owner]struct{}
 
-	lanes  map[LaneID]*lane
+	flows  map[FlowID]*flow
 	owners map[[2]string]*owner
 	keys   map[limits.Key]*key
 
 	bands [bands]*ordered[*owner]
-	// rising has the lanes whose head comes into a higher band, by when.
-	rising *ordered[*lane]
-	// alarms has the keys at which lanes sleep for a token, by when it comes.
+	// rising has the flows whose head comes into a higher band, by when.
+	rising *ordered[*flow]
+	// alarms has the keys at which flows sleep for a token, by when it comes.
 	alarms *ordered[*key]
-	// starved are lanes that may be chosen from and should be read on.
-	starved map[*lane]struct{}
+	// starved are flows that may be chosen from and should be read on.
+	starved map[*flow]struct{}
 	// unasked are keys of which the tables were not asked yet.
 	unasked []limits.Key
 
@@ -62,21 +62,21 @@ func NewQueue(cfg Config) *Queue {
 		cfg.Weight = func(string, string) float64 { return 1 }
 	}
 	q := &Queue{
-		cfg: cfg, holders: map[*owner]struct{}{}, held: func(string, string) bool { return false }, lanes: map[LaneID]*lane{}, owners: map[[2]string]*owner{},
-		keys: map[limits.Key]*key{}, starved: map[*lane]struct{}{},
+		cfg: cfg, holders: map[*owner]struct{}{}, held: func(string, string) bool { return false }, flows: map[FlowID]*flow{}, owners: map[[2]string]*owner{},
+		keys: map[limits.Key]*key{}, starved: map[*flow]struct{}{},
 	}
 	for b := range q.bands {
 		q.bands[b] = newOrdered((*owner).first)
 	}
-	q.rising = newOrdered(func(a, b *lane) bool { return a.risesAt.Before(b.risesAt) })
+	q.rising = newOrdered(func(a, b *flow) bool { return a.risesAt.Before(b.risesAt) })
 	q.alarms = newOrdered(func(a, b *key) bool { return a.opensAt.Before(b.opensAt) })
 	return q
 }
 
-// bandOf returns the band, from 0, that a lane counts as now, and when that may be a
+// bandOf returns the band, from 0, that a flow counts as now, and when that may be a
 // higher one. Waiting counts from when something of the same user and priority was
 // last let through: what is being served does not age.
-func (q *Queue) bandOf(l *lane) (band int, risesAt time.Time) {
+func (q *Queue) bandOf(l *flow) (band int, risesAt time.Time) {
 	since := l.cursor.Rank.Add(time.Duration(l.Priority-1) * q.cfg.Step)
 	if len(l.items) > 0 {
 		since = l.items[0].Ready
@@ -89,14 +89,14 @@ func (q *Queue) bandOf(l *lane) (band int, risesAt time.Time) {
 	return band, since.Add(waited - waited%q.cfg.Step + q.cfg.Step)
 }
 
-// Knows reports whether the lane was defined.
-func (q *Queue) Knows(id LaneID) bool {
-	_, ok := q.lanes[id]
+// Knows reports whether the flow was defined.
+func (q *Queue) Knows(id FlowID) bool {
+	_, ok := q.flows[id]
 	return ok
 }
 
-// Define makes a lane known. Nothing is known to wait in it until Fold says so.
-func (q *Queue) Define(def Lane) {
+// Define makes a flow known. Nothing is known to wait in it until Fold says so.
+func (q *Queue) Define(def Flow) {
 	if q.Knows(def.ID) {
 		return
 	}
@@ -105,26 +105,26 @@ func (q *Queue) Define(def Lane) {
 	if !ok {
 		o = &owner{
 			tenant: def.Tenant, user: def.User, weight: q.cfg.Weight(def.Tenant, def.User),
-			virtual: q.clock, lanes: map[*lane]struct{}{},
+			virtual: q.clock, flows: map[*flow]struct{}{},
 		}
 		o.held = q.held(def.Tenant, def.User)
 		for b := range o.ready {
 			o.ready[b] = newOrdered(earlierHead)
-			o.turns[b].risen = map[*lane]struct{}{}
+			o.turns[b].risen = map[*flow]struct{}{}
 		}
 		q.owners[name] = o
 	}
-	l := &lane{Lane: def, owner: o, complete: true, window: windowMin, band: away}
-	o.lanes[l] = struct{}{}
-	q.lanes[def.ID] = l
+	l := &flow{Flow: def, owner: o, complete: true, window: windowMin, band: away}
+	o.flows[l] = struct{}{}
+	q.flows[def.ID] = l
 	for _, k := range def.Keys {
-		q.keyOf(k).lanes++
+		q.keyOf(k).flows++
 	}
 }
 
-// Delta is what transactions have changed in a lane.
+// Delta is what transactions have changed in a flow.
 type Delta struct {
-	Lane LaneID
+	Flow FlowID
 	// Queued and Running are how many more, or fewer, wait, and are scheduled or
 	// running; Used is what the latter hold.
 	Queued, Running int64
@@ -134,9 +134,9 @@ type Delta struct {
 	Rank time.Time
 }
 
-// Fold takes over a change. The lane must be known.
+// Fold takes over a change. The flow must be known.
 func (q *Queue) Fold(d Delta) {
-	l := q.lanes[d.Lane]
+	l := q.flows[d.Flow]
 	l.queued += d.Queued
 	l.running += d.Running
 	l.used = l.used.Plus(d.Used)
@@ -155,16 +155,16 @@ func (q *Queue) Fold(d Delta) {
 	q.settle(l)
 }
 
-// Restore sets what the tables have of a lane when a queue is read anew.
+// Restore sets what the tables have of a flow when a queue is read anew.
 func (q *Queue) Restore(d Delta) {
 	running := d.Running
 	d.Running = 0
 	q.Fold(d)
-	q.lanes[d.Lane].running = running
+	q.flows[d.Flow].running = running
 }
 
-// release gives back the places of n executions under the keys of the lane.
-func (q *Queue) release(l *lane, n int64) {
+// release gives back the places of n executions under the keys of the flow.
+func (q *Queue) release(l *flow, n int64) {
 	for _, name := range l.Keys {
 		k := q.keys[name]
 		if k.limit.Concurrency == 0 || !k.inForce {
@@ -245,8 +245,8 @@ func (q *Queue) moved(o *owner) {
 	}
 }
 
-// settle puts a lane where it belongs, after anything about it has changed.
-func (q *Queue) settle(l *lane) {
+// settle puts a flow where it belongs, after anything about it has changed.
+func (q *Queue) settle(l *flow) {
 	before := l.band
 	q.leave(l)
 	if l.blocker != nil {
@@ -280,8 +280,8 @@ func (q *Queue) rejoin(o *owner) {
 	o.virtual = max(o.virtual, q.clock)
 }
 
-// enter makes a lane one that may be chosen from.
-func (q *Queue) enter(l *lane) {
+// enter makes a flow one that may be chosen from.
+func (q *Queue) enter(l *flow) {
 	l.band, l.risesAt = q.bandOf(l)
 	l.owner.ready[l.band].put(l)
 	if l.band >= l.Priority {
@@ -296,7 +296,7 @@ func (q *Queue) enter(l *lane) {
 }
 
 // leave undoes enter.
-func (q *Queue) leave(l *lane) {
+func (q *Queue) leave(l *flow) {
 	if l.band == away {
 		return
 	}
@@ -316,7 +316,7 @@ func (q *Queue) SetCapacity(c Capacity) bool {
 	for _, o := range q.owners {
 		q.use(o, Resources{})
 	}
-	for _, l := range q.lanes {
+	for _, l := range q.flows {
 		q.settle(l)
 	}
 	return true
@@ -333,7 +333,7 @@ func (q *Queue) SetHolds(held func(tenant, user string) bool) {
 		}
 		o.held = h
 		q.moved(o)
-		for l := range o.lanes {
+		for l := range o.flows {
 			if l.blocker != nil {
 				// It was not woken while it was held.
 				q.settle(l)
@@ -345,24 +345,21 @@ func (q *Queue) SetHolds(held func(tenant, user string) bool) {
 // Free returns what is not in use.
 func (q *Queue) Free() Resources { return q.total.Minus(q.used) }
 
-// Used returns what is in use.
-func (q *Queue) Used() Resources { return q.used }
-
-// Forget drops lanes in which nothing is and nobody has come for a while, so that
+// Forget drops flows in which nothing is and nobody has come for a while, so that
 // memory does not grow with the users and keys there have ever been.
 func (q *Queue) Forget() {
-	for id, l := range q.lanes {
+	for id, l := range q.flows {
 		if _, waits := l.head(); waits || l.queued != 0 || l.running != 0 {
 			continue
 		}
-		delete(q.lanes, id)
-		delete(l.owner.lanes, l)
-		if len(l.owner.lanes) == 0 {
+		delete(q.flows, id)
+		delete(l.owner.flows, l)
+		if len(l.owner.flows) == 0 {
 			delete(q.owners, [2]string{l.owner.tenant, l.owner.user})
 		}
 		for _, name := range l.Keys {
 			k := q.keys[name]
-			if k.lanes--; k.lanes == 0 {
+			if k.flows--; k.flows == 0 {
 				q.alarms.remove(k)
 				delete(q.keys, name)
 			}

@@ -119,9 +119,9 @@ func (m *model) someRound(t *rapid.T) {
 	m.round(rapid.SampledFrom([]int{1, 2, 100}).Draw(t, "max"), m.judge)
 }
 
-// describe tells where the queue has the lane of x.
+// describe tells where the queue has the flow of x.
 func (m *model) describe(x *work) string {
-	l := m.queue.lanes[x.lane.ID]
+	l := m.queue.flows[x.flow.ID]
 	at := ""
 	if l.blocker != nil {
 		at = fmt.Sprintf("%+v opens at %s", l.blocker.Bucket, l.blocker.opensAt)
@@ -130,17 +130,17 @@ func (m *model) describe(x *work) string {
 		m.now, l.band, l.aside, l.complete, len(l.items), l.cursor, l.Keys, at, len(m.history))
 }
 
-// admissible are the first of each lane that nothing but room could keep.
+// admissible are the first of each flow that nothing but room could keep.
 func (m *model) admissible() []*work {
-	first := map[LaneID]*work{}
+	first := map[FlowID]*work{}
 	for _, x := range m.of("queued") {
-		if f := first[x.lane.ID]; f == nil || x.before(f.Place) {
-			first[x.lane.ID] = x
+		if f := first[x.flow.ID]; f == nil || x.before(f.Place) {
+			first[x.flow.ID] = x
 		}
 	}
 	var found []*work
 	for _, x := range first {
-		if !m.held[x.lane.User] && !m.shut(x.lane) && m.cap.Offers("e") {
+		if !m.held[x.flow.User] && !m.shut(x.flow) && m.cap.Offers("e") {
 			found = append(found, x)
 		}
 	}
@@ -151,16 +151,16 @@ func (m *model) admissible() []*work {
 // waited and nothing of its user and priority was let through.
 func (m *model) band(x *work) int {
 	since := x.Ready
-	if at := m.served[turnName{x.lane.User, x.lane.Priority}]; at.After(since) {
+	if at := m.served[turnName{x.flow.User, x.flow.Priority}]; at.After(since) {
 		since = at
 	}
-	return min(x.lane.Priority-1+int(max(m.now.Sub(since)/step, 0)), 4)
+	return min(x.flow.Priority-1+int(max(m.now.Sub(since)/step, 0)), 4)
 }
 
 func (m *model) share(user string) float64 {
 	var n int64
 	for _, x := range m.of("running") {
-		if x.lane.User == user {
+		if x.flow.User == user {
 			n += x.Need[Slots]
 		}
 	}
@@ -169,8 +169,8 @@ func (m *model) share(user string) float64 {
 
 // judge looks at a choice before it counts.
 func (m *model) judge(x *work) {
-	require.False(m, m.held[x.lane.User], "held")
-	require.False(m, m.shut(x.lane), "limited")
+	require.False(m, m.held[x.flow.User], "held")
+	require.False(m, m.shut(x.flow), "limited")
 	free := m.cap.Total().Minus(m.used())
 	require.True(m, free.Holds(x.Need), "no room")
 	require.True(m, m.cap.Servable("e", x.Need), "no worker for it")
@@ -182,10 +182,10 @@ func (m *model) judge(x *work) {
 			continue
 		}
 		require.LessOrEqual(m, m.band(other), m.band(x), "%s is of a higher band than %s: %s", other.ID, x.ID, m.describe(other))
-		if mine, theirs := m.share(x.lane.User), m.share(other.lane.User); m.band(other) == m.band(x) && theirs < mine-1e-9 {
-			require.Less(m, mine, 1/m.queue.weighed, "%s has less, and %s what is due: %s", other.lane.User, x.lane.User, m.describe(other))
+		if mine, theirs := m.share(x.flow.User), m.share(other.flow.User); m.band(other) == m.band(x) && theirs < mine-1e-9 {
+			require.Less(m, mine, 1/m.queue.weighed, "%s has less, and %s what is due: %s", other.flow.User, x.flow.User, m.describe(other))
 		}
-		if m.band(other) == m.band(x) && other.lane.User == x.lane.User {
+		if m.band(other) == m.band(x) && other.flow.User == x.flow.User {
 			require.False(m, other.before(x.Place), "%s comes before %s: %s", other.ID, x.ID, m.describe(other))
 		}
 	}
@@ -199,23 +199,23 @@ func (m *model) judge(x *work) {
 
 // invariant compares the books with what there is.
 func (m *model) invariant(*rapid.T) {
-	queued, running := map[LaneID]int64{}, map[LaneID]int64{}
-	for _, l := range m.queue.lanes {
+	queued, running := map[FlowID]int64{}, map[FlowID]int64{}
+	for _, l := range m.queue.flows {
 		queued[l.ID], running[l.ID] = l.queued, l.running
 	}
 	for _, d := range m.feed {
-		queued[d.Lane] += d.Queued
-		running[d.Lane] += d.Running
+		queued[d.Flow] += d.Queued
+		running[d.Flow] += d.Running
 	}
 	for _, x := range m.works {
 		switch x.state {
 		case "queued", "large":
-			queued[x.lane.ID]--
+			queued[x.flow.ID]--
 		case "running":
-			running[x.lane.ID]--
+			running[x.flow.ID]--
 		}
 	}
-	for id := range m.lanes {
+	for id := range m.flows {
 		require.Zero(m, queued[id], "the books have a different number queued")
 		require.Zero(m, running[id], "the books have a different number running")
 	}
@@ -263,7 +263,7 @@ func TestSharesByWeight(t *testing.T) {
 		for range 60 {
 			w.round(int(places), nil)
 			for _, x := range w.of("running") {
-				got[x.lane.User]++
+				got[x.flow.User]++
 				w.finish(x)
 			}
 		}
@@ -326,7 +326,7 @@ func TestNoisyNeighbour(t *testing.T) {
 		if x == few[9] {
 			break
 		}
-		if x.lane.User == "noisy" {
+		if x.flow.User == "noisy" {
 			noisy++
 		}
 	}
@@ -346,7 +346,7 @@ func TestALimitedKeyCostsTheOthersNothing(t *testing.T) {
 	free := w.submit("free", 1, slots(1))
 	w.round(1000, nil)
 	assert.Equal(t, "running", free.state)
-	assert.Empty(t, w.queue.bands[4].items, "all lanes but one sleep")
+	assert.Empty(t, w.queue.bands[4].items, "all flows but one sleep")
 	assert.Equal(t, w.now.Add(time.Hour), w.queue.NextAt())
 
 	w.now = w.now.Add(time.Hour)
@@ -394,7 +394,7 @@ func TestWhatWasServedBeginsToWaitAnew(t *testing.T) {
 		}
 		w.round(1, nil)
 		for _, x := range w.of("running") {
-			if x.lane.User == "low" {
+			if x.flow.User == "low" {
 				low++
 			}
 			w.finish(x)
@@ -442,16 +442,16 @@ func TestResources(t *testing.T) {
 	assert.EqualValues(t, Unlimited, c.Total().Minus(Resources{CPUMillis: 7})[CPUMillis], "what is not counted is not used up")
 }
 
-func TestLaneIDs(t *testing.T) {
+func TestFlowIDs(t *testing.T) {
 	t.Parallel()
-	seen := map[LaneID]bool{}
-	for _, l := range []Lane{
-		NewLane("c", "t", "u", "e", 3, nil), NewLane("c", "tu", "", "e", 3, nil), NewLane("c", "t", "ue", "", 3, nil),
-		NewLane("c", "t", "u", "e", 3, []limits.Key{{Limit: "a", Value: "b"}}), NewLane("c", "t", "u", "e", 3, []limits.Key{{Limit: "ab"}}),
+	seen := map[FlowID]bool{}
+	for _, l := range []Flow{
+		NewFlow("c", "t", "u", "e", 3, nil), NewFlow("c", "tu", "", "e", 3, nil), NewFlow("c", "t", "ue", "", 3, nil),
+		NewFlow("c", "t", "u", "e", 3, []limits.Key{{Limit: "a", Value: "b"}}), NewFlow("c", "t", "u", "e", 3, []limits.Key{{Limit: "ab"}}),
 	} {
 		assert.False(t, seen[l.ID], "%+v", l)
 		seen[l.ID] = true
 	}
-	// Rows of before lanes were given the same ids by SQL.
-	assert.Equal(t, "043e32e3-d672-3ecb-4ffa-737afe4321bc", NewLane("default", "default", "anonymous", "process", 3, nil).ID.String())
+	// Rows of before flows were given the same ids by SQL.
+	assert.Equal(t, "043e32e3-d672-3ecb-4ffa-737afe4321bc", NewFlow("default", "default", "anonymous", "process", 3, nil).ID.String())
 }

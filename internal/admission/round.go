@@ -7,14 +7,14 @@ import (
 	"github.com/millrace/millrace/topics"
 )
 
-// asideMax bounds how many lanes one round passes over because their heads do not
+// asideMax bounds how many flows one round passes over because their heads do not
 // fit.
 const asideMax = 256
 
 // Pick is an execution that was chosen.
 type Pick struct {
 	Item
-	Lane LaneID
+	Flow FlowID
 	Keys []limits.Key
 	// Reason is why it was its turn: one of topics.Scheduled...
 	Reason string
@@ -29,7 +29,7 @@ type round struct {
 	reserved bool
 	// weighed is true once weigh was called.
 	weighed bool
-	aside   []*lane
+	aside   []*flow
 	// turns are those in which something was chosen.
 	turns    []servedTurn
 	muted    []*key
@@ -41,7 +41,7 @@ type servedTurn struct {
 	owner *owner
 }
 
-// Begin starts a round at the time now. What was known before of lanes and keys is
+// Begin starts a round at the time now. What was known before of flows and keys is
 // brought up to that time.
 func (q *Queue) Begin(now time.Time) {
 	q.now = now
@@ -83,9 +83,9 @@ func (q *Queue) End() {
 	q.round.muted = nil
 }
 
-// serve notes that something was chosen from a lane: what else of its user and
+// serve notes that something was chosen from a flow: what else of its user and
 // priority has risen with time counts as its priority again.
-func (q *Queue) serve(l *lane) {
+func (q *Queue) serve(l *flow) {
 	t := l.turn()
 	if t.picks++; t.picks > 1 {
 		return
@@ -101,7 +101,7 @@ func (q *Queue) serve(l *lane) {
 func (q *Queue) endTurn(t servedTurn) {
 	if t.picks == 0 && t.before.Before(t.at) {
 		t.at = t.before
-		for l := range t.owner.lanes {
+		for l := range t.owner.flows {
 			if l.band != away && l.turn() == t.turn {
 				q.settle(l)
 			}
@@ -114,14 +114,14 @@ func (q *Queue) endTurn(t servedTurn) {
 // began: the tables' buckets have to follow.
 func (q *Queue) Released() map[limits.Key]int64 { return q.round.released }
 
-// Read asks for the items of a lane behind a place.
+// Read asks for the items of a flow behind a place.
 type Read struct {
-	Lane  LaneID
+	Flow  FlowID
 	After Place
 	Limit int
 }
 
-// Reads returns what should be read before the round goes on: at most limit lanes.
+// Reads returns what should be read before the round goes on: at most limit flows.
 // Nothing is read while nothing is free.
 func (q *Queue) Reads(limit int) []Read {
 	if !q.Free().Holds(Resources{Slots: 1}) {
@@ -129,8 +129,8 @@ func (q *Queue) Reads(limit int) []Read {
 	}
 	q.weigh()
 	var reads []Read
-	add := func(l *lane) {
-		reads = append(reads, Read{Lane: l.ID, After: l.cursor, Limit: l.window})
+	add := func(l *flow) {
+		reads = append(reads, Read{Flow: l.ID, After: l.cursor, Limit: l.window})
 		delete(q.starved, l)
 	}
 	// The one that comes first must not be left out.
@@ -147,9 +147,9 @@ func (q *Queue) Reads(limit int) []Read {
 }
 
 // Loaded hands over what was read for r. Fewer items than asked for mean that the
-// lane has no more.
+// flow has no more.
 func (q *Queue) Loaded(r Read, items []Item) {
-	l, ok := q.lanes[r.Lane]
+	l, ok := q.flows[r.Flow]
 	if !ok || l.cursor != r.After {
 		return
 	}
@@ -164,8 +164,8 @@ func (q *Queue) Loaded(r Read, items []Item) {
 	q.settle(l)
 }
 
-// best returns the lane that is to be chosen from.
-func (q *Queue) best() *lane {
+// best returns the flow that is to be chosen from.
+func (q *Queue) best() *flow {
 	for b := bands - 1; b >= 0; b-- {
 		if o, ok := q.bands[b].first(); ok {
 			l, _ := o.ready[b].first()
@@ -174,6 +174,10 @@ func (q *Queue) best() *lane {
 	}
 	return nil
 }
+
+// Crowded reports, between rounds, whether something waits that nothing but a lack of
+// room keeps from being let through.
+func (q *Queue) Crowded() bool { return q.best() != nil }
 
 // Choice is the outcome of Next.
 type Choice int
@@ -203,7 +207,7 @@ func (q *Queue) Next() (Pick, Choice) {
 			return Pick{}, Hungry
 		}
 		if q.blockerOf(l) != nil {
-			// Another lane has taken what there was under a key that they share.
+			// Another flow has taken what there was under a key that they share.
 			q.settle(l)
 			continue
 		}
@@ -211,7 +215,7 @@ func (q *Queue) Next() (Pick, Choice) {
 		if !q.capacity.Servable(l.Executor, item.Need) {
 			l.take()
 			q.settle(l)
-			return Pick{Item: item, Lane: l.ID}, Oversize
+			return Pick{Item: item, Flow: l.ID}, Oversize
 		}
 		if !free.Holds(item.Need) {
 			q.passOver(l, item)
@@ -222,10 +226,10 @@ func (q *Queue) Next() (Pick, Choice) {
 	return Pick{}, Done
 }
 
-// passOver leaves out a lane whose head does not fit, or ends the round when it has
+// passOver leaves out a flow whose head does not fit, or ends the round when it has
 // let others pass for long enough. What only seems to wait must keep nothing from
 // the others, so a head that may have left is looked at again first.
-func (q *Queue) passOver(l *lane, item Item) {
+func (q *Queue) passOver(l *flow, item Item) {
 	if l.doubtful {
 		l.reread()
 		q.settle(l)
@@ -245,16 +249,16 @@ func (q *Queue) passOver(l *lane, item Item) {
 	}
 }
 
-// setAside takes a lane out of the round.
-func (q *Queue) setAside(l *lane) {
+// setAside takes a flow out of the round.
+func (q *Queue) setAside(l *flow) {
 	q.round.aside = append(q.round.aside, l)
 	l.aside = true
 	q.leave(l)
 	q.moved(l.owner)
 }
 
-func (q *Queue) choose(l *lane, item Item) Pick {
-	p := Pick{Item: item, Lane: l.ID, Keys: l.Keys, Reason: q.reason(l), cost: q.cost(item.Need) / l.owner.weight}
+func (q *Queue) choose(l *flow, item Item) Pick {
+	p := Pick{Item: item, Flow: l.ID, Keys: l.Keys, Reason: q.reason(l), cost: q.cost(item.Need) / l.owner.weight}
 	for _, name := range l.Keys {
 		q.keys[name].take(q.now)
 	}
@@ -267,7 +271,7 @@ func (q *Queue) choose(l *lane, item Item) Pick {
 }
 
 // apply lets a pick through (sign 1) or takes that back (-1).
-func (q *Queue) apply(l *lane, p Pick, sign int64) {
+func (q *Queue) apply(l *flow, p Pick, sign int64) {
 	need := p.Need.Times(sign)
 	l.queued -= sign
 	l.running += sign
@@ -292,8 +296,8 @@ func (q *Queue) cost(need Resources) float64 {
 	return cost
 }
 
-// reason says why the head of a lane is chosen.
-func (q *Queue) reason(l *lane) string {
+// reason says why the head of a flow is chosen.
+func (q *Queue) reason(l *flow) string {
 	switch {
 	case q.round.passed:
 		return topics.ScheduledPassedWaitingLarger
@@ -321,7 +325,7 @@ const (
 // What it spent of its keys is not given back here: what they have after the round
 // comes from the tables, by Know.
 func (q *Queue) Undo(p Pick, why Missed) {
-	l := q.lanes[p.Lane]
+	l := q.flows[p.Flow]
 	q.apply(l, p, -1)
 	l.turn().picks--
 	if why == Gone {
@@ -338,7 +342,7 @@ func (q *Queue) Undo(p Pick, why Missed) {
 // Return puts back what was found to be too large and could not be taken out of the
 // queue, since somebody is changing it at this moment.
 func (q *Queue) Return(p Pick) {
-	l := q.lanes[p.Lane]
+	l := q.flows[p.Flow]
 	l.putBack(p.Item)
 	q.settle(l)
 	q.setAside(l)

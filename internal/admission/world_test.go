@@ -18,7 +18,7 @@ type world struct {
 	works   []*work
 	buckets map[limits.Key]*Bucket
 	feed    []Delta
-	lanes   map[LaneID]Lane
+	flows   map[FlowID]Flow
 	queue   *Queue
 	// busy are those whose rows somebody has locked.
 	busy map[string]bool
@@ -38,7 +38,7 @@ type turnName struct {
 
 type work struct {
 	Item
-	lane    Lane
+	flow    Flow
 	state   string // queued, large, running, done
 	reason  string
 	through time.Time
@@ -48,7 +48,7 @@ func newWorld(cfg Config, c Capacity) *world {
 	w := &world{
 		now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), cfg: cfg, cap: c, held: map[string]bool{},
 		served:  map[turnName]time.Time{},
-		buckets: map[limits.Key]*Bucket{}, lanes: map[LaneID]Lane{}, busy: map[string]bool{},
+		buckets: map[limits.Key]*Bucket{}, flows: map[FlowID]Flow{}, busy: map[string]bool{},
 	}
 	w.restart()
 	return w
@@ -58,10 +58,10 @@ func newWorld(cfg Config, c Capacity) *world {
 func (w *world) restart() {
 	clear(w.served) // nobody has written that down
 	w.queue = NewQueue(w.cfg)
-	sums := map[LaneID]Delta{}
+	sums := map[FlowID]Delta{}
 	for _, x := range w.works {
-		d := sums[x.lane.ID]
-		d.Lane = x.lane.ID
+		d := sums[x.flow.ID]
+		d.Flow = x.flow.ID
 		switch x.state {
 		case "queued":
 			d.Queued++
@@ -72,19 +72,19 @@ func (w *world) restart() {
 			d.Running++
 			d.Used = d.Used.Plus(x.Need)
 		}
-		sums[x.lane.ID] = d
+		sums[x.flow.ID] = d
 	}
 	// What the feed has comes on top of what is restored.
 	for _, f := range w.feed {
-		d := sums[f.Lane]
-		d.Lane = f.Lane
+		d := sums[f.Flow]
+		d.Flow = f.Flow
 		d.Queued -= f.Queued
 		d.Running -= f.Running
 		d.Used = d.Used.Plus(f.Used.Times(-1))
-		sums[f.Lane] = d
+		sums[f.Flow] = d
 	}
 	for _, d := range sums {
-		w.queue.Define(w.lanes[d.Lane])
+		w.queue.Define(w.flows[d.Flow])
 		w.queue.Restore(d)
 	}
 }
@@ -103,30 +103,30 @@ func (w *world) submit(user string, priority int, need Resources, keys ...limits
 			Place: Place{Rank: ready.Add(-time.Duration(priority-1) * w.cfg.Step), ID: fmt.Sprintf("%06d", len(w.works))},
 			Ready: ready, Need: need,
 		},
-		lane: NewLane("c", "t", user, "e", priority, keys), state: "queued",
+		flow: NewFlow("c", "t", user, "e", priority, keys), state: "queued",
 	}
-	w.lanes[x.lane.ID] = x.lane
+	w.flows[x.flow.ID] = x.flow
 	w.works = append(w.works, x)
-	w.feed = append(w.feed, Delta{Lane: x.lane.ID, Queued: 1, Rank: x.Rank})
+	w.feed = append(w.feed, Delta{Flow: x.flow.ID, Queued: 1, Rank: x.Rank})
 	return x
 }
 
 func (w *world) move(x *work, priority int) {
-	w.feed = append(w.feed, Delta{Lane: x.lane.ID, Queued: -1})
+	w.feed = append(w.feed, Delta{Flow: x.flow.ID, Queued: -1})
 	x.Rank = x.Ready.Add(-time.Duration(priority-1) * w.cfg.Step)
-	x.lane = NewLane("c", "t", x.lane.User, "e", priority, x.lane.Keys)
-	w.lanes[x.lane.ID] = x.lane
-	w.feed = append(w.feed, Delta{Lane: x.lane.ID, Queued: 1, Rank: x.Rank})
+	x.flow = NewFlow("c", "t", x.flow.User, "e", priority, x.flow.Keys)
+	w.flows[x.flow.ID] = x.flow
+	w.feed = append(w.feed, Delta{Flow: x.flow.ID, Queued: 1, Rank: x.Rank})
 }
 
 func (w *world) cancel(x *work) {
 	x.state = "done"
-	w.feed = append(w.feed, Delta{Lane: x.lane.ID, Queued: -1})
+	w.feed = append(w.feed, Delta{Flow: x.flow.ID, Queued: -1})
 }
 
 func (w *world) finish(x *work) {
 	x.state = "done"
-	w.feed = append(w.feed, Delta{Lane: x.lane.ID, Running: -1, Used: x.Need.Times(-1)})
+	w.feed = append(w.feed, Delta{Flow: x.flow.ID, Running: -1, Used: x.Need.Times(-1)})
 }
 
 func (w *world) of(state string) []*work {
@@ -161,14 +161,14 @@ func (w *world) round(limit int, check func(*work)) (more bool) {
 	q.Begin(w.now)
 	q.SetHolds(func(_, user string) bool { return w.held[user] })
 	for _, d := range w.feed {
-		q.Define(w.lanes[d.Lane])
+		q.Define(w.flows[d.Flow])
 		q.Fold(d)
 	}
 	w.feed = nil
 	if q.SetCapacity(w.cap) {
 		for _, x := range w.of("large") {
 			x.state = "queued"
-			q.Fold(Delta{Lane: x.lane.ID, Rank: x.Rank})
+			q.Fold(Delta{Flow: x.flow.ID, Rank: x.Rank})
 		}
 	}
 	for key, n := range q.Released() {
@@ -221,7 +221,7 @@ func (w *world) verify(picks []Pick, check func(*work)) (missed int) {
 		case x.state != "queued" || seen[p.ID] || !x.Rank.Equal(p.Rank):
 			w.queue.Undo(p, Gone)
 			missed++
-		case w.shut(x.lane):
+		case w.shut(x.flow):
 			w.queue.Undo(p, Limited)
 			missed++
 		default:
@@ -231,7 +231,7 @@ func (w *world) verify(picks []Pick, check func(*work)) (missed int) {
 			w.spend(x)
 			seen[p.ID] = true
 			x.state, x.reason, x.through = "running", p.Reason, w.now
-			w.served[turnName{x.lane.User, x.lane.Priority}] = w.now
+			w.served[turnName{x.flow.User, x.flow.Priority}] = w.now
 			w.history = append(w.history, x)
 		}
 	}
@@ -249,14 +249,14 @@ func (w *world) know(keys []limits.Key) {
 }
 
 func (w *world) spend(x *work) {
-	for _, key := range x.lane.Keys {
+	for _, key := range x.flow.Keys {
 		limit, _ := w.cfg.Limits.Lookup(key.Limit)
 		Spend(limit, w.bucket(key), w.now)
 	}
 }
 
-// shut reports whether a key of the lane lets nothing through.
-func (w *world) shut(l Lane) bool {
+// shut reports whether a key of the flow lets nothing through.
+func (w *world) shut(l Flow) bool {
 	return slices.ContainsFunc(l.Keys, func(key limits.Key) bool {
 		limit, _ := w.cfg.Limits.Lookup(key.Limit)
 		b := *w.bucket(key)
@@ -269,7 +269,7 @@ func (w *world) read() {
 	for _, r := range w.queue.Reads(100) {
 		var items []Item
 		for _, x := range w.of("queued") {
-			if x.lane.ID == r.Lane && r.After.before(x.Place) {
+			if x.flow.ID == r.Flow && r.After.before(x.Place) {
 				items = append(items, x.Item)
 			}
 		}

@@ -127,6 +127,7 @@ func TestDirection(t *testing.T) {
 		"internal/limits":        {"topics", "internal/expr"},
 		"internal/kafka":         {"topics", "internal/delivery", "internal/kafka", "internal/secret", "internal/crash"},
 		"internal/outbox":        {"topics", "internal/delivery", "internal/postgres", "internal/lease", "internal/crash"},
+		"internal/lifecycle":     {"topics"},
 		"internal/lease":         {"internal/postgres", "internal/crash"},
 		"internal/crash":         {},
 		"internal/postgres":      {"internal/secret"},
@@ -163,7 +164,7 @@ func TestPurePackagesDoNoIO(t *testing.T) {
 	t.Parallel()
 	forbidden := []string{"net", "net/http", "os", "os/exec", "database/sql", "github.com/jackc", "github.com/twmb"}
 	for _, p := range packages(t) {
-		if !under(p.short(), "topics", "internal/executor/spec", "internal/expr") &&
+		if !under(p.short(), "topics", "internal/executor/spec", "internal/expr", "internal/lifecycle") &&
 			p.short() != "internal/execution" && p.short() != "internal/limits" {
 			continue
 		}

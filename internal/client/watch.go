@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 )
@@ -35,9 +36,16 @@ func defaultWatchTimes() watchTimes {
 // WatchOptions say what to watch.
 type WatchOptions struct {
 	// ExecutionID watches one execution from its beginning; the sequence ends
-	// after its final event. Empty watches all executions from now on.
+	// after its final event. Empty watches a topic from now on.
 	ExecutionID string
-	// Types keeps only events of these types. Empty keeps all.
+	// Topic is what is watched; empty is the topic of executions, or where Instances
+	// are given that of the lifecycle of workflows.
+	Topic string
+	// Executions, Instances and Users keep only events of any of these. Empty keeps
+	// all.
+	Executions, Instances, Users []string
+	// Types keeps only events of these types; one that ends with "*" stands for all
+	// that begin so. Empty keeps all.
 	Types []string
 	// LastEventID resumes behind the event with this cursor.
 	LastEventID string
@@ -112,6 +120,14 @@ func (w *watcher) stream(ctx context.Context) error {
 
 var errSilent = errors.New("the server has gone silent")
 
+// endings are the notices after which the server ends a stream, and what they mean.
+func endings() map[string]error {
+	return map[string]error{
+		"dropped":  errors.New("the server let go of it, since events come faster than they are taken or the log cannot be read"),
+		"shutdown": errors.New("the server is shutting down"),
+	}
+}
+
 // interruptedError says that a stream broke off which had begun.
 type interruptedError struct{ cause error }
 
@@ -135,8 +151,18 @@ func (w *watcher) call() call {
 		header.Set("Last-Event-ID", w.cursor)
 	}
 	query := url.Values{}
-	if w.options.ExecutionID == "" && len(w.options.Types) > 0 {
-		query["type"] = w.options.Types // fewer bytes on the way; wanted decides
+	if w.options.ExecutionID == "" {
+		for name, values := range map[string][]string{
+			"execution_id": w.options.Executions, "instance_id": w.options.Instances, "user": w.options.Users,
+			"type": w.options.Types, // fewer bytes on the way; wanted decides
+		} {
+			if len(values) > 0 {
+				query[name] = values
+			}
+		}
+		if w.options.Topic != "" {
+			query.Set("topic", w.options.Topic)
+		}
 	}
 	return call{method: http.MethodGet, path: path, query: query, header: header}
 }
@@ -161,7 +187,11 @@ func (w *watcher) handle(f frame) error {
 		w.done = true
 		return nil
 	case !strings.Contains(f.event, "."):
-		return nil // a notice of the server, not an event of the log
+		// A notice of the server, not an event of the log.
+		if why, ends := endings()[f.event]; ends {
+			return &interruptedError{cause: why}
+		}
+		return nil
 	default:
 		if err := json.Unmarshal(f.data, &event); err != nil {
 			return fmt.Errorf("decode event: %w", err)
@@ -181,12 +211,10 @@ func (w *watcher) wanted(e Event) bool {
 	if len(w.options.Types) == 0 || e.Type == Reset {
 		return true
 	}
-	for _, t := range w.options.Types {
-		if e.Type == t {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(w.options.Types, func(t string) bool {
+		prefix, open := strings.CutSuffix(t, "*")
+		return t == e.Type || open && strings.HasPrefix(e.Type, prefix)
+	})
 }
 
 // mayRetry says whether another attempt can end better.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -73,7 +74,7 @@ func TestWatchSaysWhenItMissedSomething(t *testing.T) {
 	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		assert.Equal(t, "/v1/events", r.URL.Path)
 		assert.Equal(t, "old", r.Header.Get("Last-Event-ID"))
-		stream(w, "event: reset\ndata: {\"reason\":\"gone\"}\n\nevent: shutdown\ndata: {}\n\n"+message("9", "started")+message("10", "output"))
+		stream(w, "event: reset\ndata: {\"reason\":\"gone\"}\n\nevent: news\ndata: {}\n\n"+message("9", "started")+message("10", "output"))
 		<-r.Context().Done()
 	})
 	var seen []string
@@ -85,6 +86,37 @@ func TestWatchSaysWhenItMissedSomething(t *testing.T) {
 		}
 	}
 	assert.Equal(t, []string{Reset, EventOutput}, seen)
+}
+
+func TestWatchOfATopicWithFilters(t *testing.T) {
+	t.Parallel()
+	calls := 0
+	var causes []string
+	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		assert.Equal(t, url.Values{
+			"topic": {"flow-lifecycle-out"}, "instance_id": {"i1", "i2"}, "user": {"ada"}, "type": {"millrace.execution.o*"},
+		}, r.URL.Query())
+		if calls++; calls == 1 {
+			stream(w, message("1", "output")+message("2", "started")+"event: dropped\ndata: {\"reason\":\"slow_client\"}\n\n")
+			<-r.Context().Done() // the client does not wait for the end
+			return
+		}
+		assert.Equal(t, "2", r.Header.Get("Last-Event-ID"))
+		stream(w, message("3", "output"))
+	})
+	var seen []string
+	for e, err := range c.Watch(t.Context(), WatchOptions{
+		Topic: "flow-lifecycle-out", Instances: []string{"i1", "i2"}, Users: []string{"ada"}, Types: []string{"millrace.execution.o*"},
+		OnReconnect: func(err error, _ time.Duration) { causes = append(causes, err.Error()) },
+	}) {
+		require.NoError(t, err)
+		if seen = append(seen, e.Cursor); e.Cursor == "3" {
+			break
+		}
+	}
+	assert.Equal(t, []string{"1", "3"}, seen)
+	require.Len(t, causes, 1)
+	assert.Contains(t, causes[0], "the server let go of it")
 }
 
 func TestWatchGivesUpWhereWaitingDoesNotHelp(t *testing.T) {

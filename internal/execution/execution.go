@@ -42,14 +42,14 @@ type Execution struct {
 	Deliveries int
 	// ReadyAt is when the execution may be admitted at the earliest.
 	ReadyAt time.Time
-	// Rank is the place in the lane, lowest first: the time from which it may be admitted,
+	// Rank is the place in the flow, lowest first: the time from which it may be admitted,
 	// less a step for each band of its priority.
 	Rank time.Time
 	// Waiting is what of its own keeps a queued execution from being admitted.
 	Waiting Waiting
-	// Lane is where it waits, and what it holds is counted to (see package admission):
+	// Flow is where it waits, and what it holds is counted to (see package admission):
 	// a UUID; empty before the first queueing.
-	Lane string
+	Flow string
 	// DueAt is when the sweeper has to look next: a limit or a lease ends then.
 	// Zero when nothing is due.
 	DueAt time.Time
@@ -92,12 +92,12 @@ type Stored struct {
 	State   State
 	Waiting Waiting
 	Rank    time.Time
-	Lane    string
+	Flow    string
 }
 
 // MarkStored notes that the execution stands in the tables as it is now.
 func (e *Execution) MarkStored() {
-	e.stored = Stored{State: e.State, Waiting: e.Waiting, Rank: e.Rank, Lane: e.Lane}
+	e.stored = Stored{State: e.State, Waiting: e.Waiting, Rank: e.Rank, Flow: e.Flow}
 }
 
 // Stored returns how the execution stood when MarkStored was called last; the zero

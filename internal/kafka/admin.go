@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -141,72 +142,129 @@ func (a *Admin) ClusterID(ctx context.Context) (string, error) {
 
 // EnsureTopics creates the topics that do not exist and compares those that do.
 // It changes no existing topic. It may be called by any number of processes at
-// once. The error joins those of topics that failed.
+// once. The error joins those of topics that failed. However many topics there are,
+// it takes about as long as for one.
 func (a *Admin) EnsureTopics(ctx context.Context, wanted []TopicConfig) ([]TopicReport, error) {
-	names := make([]string, len(wanted))
-	for i, w := range wanted {
-		names[i] = w.Name
-	}
 	if len(wanted) == 0 {
 		return nil, nil
 	}
-	existing, err := a.admin.ListTopics(ctx, names...)
+	existing, err := a.details(ctx, wanted)
 	if err != nil {
 		return nil, fmt.Errorf("ensure topics: %w", err)
 	}
 	reports := make([]TopicReport, len(wanted))
-	var faults []error
+	var creations sync.WaitGroup
 	for i, w := range wanted {
-		detail, ok := existing[w.Name]
-		missing := !ok || errors.Is(detail.Err, kerr.UnknownTopicOrPartition)
-		reports[i] = a.ensure(ctx, w, detail, missing)
-		if reports[i].Err != nil {
-			faults = append(faults, reports[i].Err)
+		reports[i].Name = w.Name
+		if detail, ok := existing[w.Name]; !ok || errors.Is(detail.Err, kerr.UnknownTopicOrPartition) {
+			creations.Go(func() { reports[i] = a.ensureNew(ctx, w) })
 		}
+	}
+	creations.Wait()
+	if slices.ContainsFunc(reports, TopicReport.open) {
+		a.compareOpen(ctx, wanted, reports, existing)
+	}
+	var faults []error
+	for _, r := range reports {
+		faults = append(faults, r.Err)
 	}
 	return reports, errors.Join(faults...)
 }
 
-func (a *Admin) ensure(ctx context.Context, want TopicConfig, detail kadm.TopicDetail, missing bool) TopicReport {
+// open reports whether the topic exists and has not been compared yet.
+func (r TopicReport) open() bool { return r.Outcome == "" }
+
+func (r TopicReport) failed(verb string, err error) TopicReport {
+	r.Outcome, r.Err = TopicFailed, fmt.Errorf("%s topic %s: %w", verb, r.Name, err)
+	return r
+}
+
+// details asks for what there is of the wanted topics.
+func (a *Admin) details(ctx context.Context, wanted []TopicConfig) (kadm.TopicDetails, error) {
+	names := make([]string, len(wanted))
+	for i, w := range wanted {
+		names[i] = w.Name
+	}
+	return a.admin.ListTopics(ctx, names...)
+}
+
+// ensureNew creates a topic. The report is open when somebody else was faster.
+func (a *Admin) ensureNew(ctx context.Context, want TopicConfig) TopicReport {
 	report := TopicReport{Name: want.Name}
-	fail := func(verb string, err error) TopicReport {
-		report.Outcome, report.Err = TopicFailed, fmt.Errorf("%s topic %s: %w", verb, want.Name, err)
-		return report
+	err := a.create(ctx, want)
+	exists := errors.Is(err, kerr.TopicAlreadyExists)
+	if err != nil && !exists {
+		return report.failed("create", err)
 	}
-	if missing {
-		err := a.create(ctx, want)
-		if err == nil {
-			err = a.awaitLeaders(ctx, want.Name)
-		}
-		if err == nil {
-			report.Outcome = TopicCreated
-			return report
-		}
-		if !errors.Is(err, kerr.TopicAlreadyExists) {
-			return fail("create", err)
-		}
-		// Somebody else was faster.
-		if err := a.awaitLeaders(ctx, want.Name); err != nil {
-			return fail("describe", err)
-		}
-		again, err := a.admin.ListTopics(ctx, want.Name)
-		if err != nil {
-			return fail("describe", err)
-		}
-		detail = again[want.Name]
+	if err := a.awaitLeaders(ctx, want.Name); err != nil {
+		return report.failed("create", err)
 	}
-	if detail.Err != nil {
-		return fail("describe", detail.Err)
-	}
-	differences, err := a.compare(ctx, want, detail)
-	if err != nil {
-		return fail("describe", err)
-	}
-	report.Outcome, report.Differences = TopicExists, differences
-	if len(differences) > 0 {
-		report.Outcome = TopicDiffers
+	if !exists {
+		report.Outcome = TopicCreated
 	}
 	return report
+}
+
+// compareOpen compares the topics whose reports are open.
+func (a *Admin) compareOpen(ctx context.Context, wanted []TopicConfig, reports []TopicReport, existing kadm.TopicDetails) {
+	described, err := a.topicConfigs(ctx, wanted, reports)
+	if err == nil && slices.ContainsFunc(reports, func(r TopicReport) bool { return r.open() && len(existing[r.Name].Partitions) == 0 }) {
+		existing, err = a.details(ctx, wanted) // some have been made meanwhile
+	}
+	for i, want := range wanted {
+		if !reports[i].open() {
+			continue
+		}
+		fault := cmp.Or(err, existing[want.Name].Err)
+		configs, known := described[want.Name]
+		if fault == nil && !known && len(want.Configs) > 0 {
+			fault = errors.New("the broker does not tell its settings")
+		}
+		if fault != nil {
+			reports[i] = reports[i].failed("describe", fault)
+			continue
+		}
+		reports[i].Outcome, reports[i].Differences = TopicExists, want.differences(existing[want.Name], configs)
+		if len(reports[i].Differences) > 0 {
+			reports[i].Outcome = TopicDiffers
+		}
+	}
+}
+
+// topicConfigs returns the settings of the topics that are to be compared. A topic that
+// the broker refuses to describe has none, and its report says why.
+func (a *Admin) topicConfigs(ctx context.Context, wanted []TopicConfig, reports []TopicReport) (map[string]map[string]string, error) {
+	var names []string
+	at := make(map[string]int)
+	for i, want := range wanted {
+		if reports[i].open() && len(want.Configs) > 0 {
+			names = append(names, want.Name)
+			at[want.Name] = i
+		}
+	}
+	if len(names) == 0 {
+		return nil, nil
+	}
+	answers, err := a.admin.DescribeTopicConfigs(ctx, names...)
+	if err != nil {
+		return nil, err
+	}
+	described := make(map[string]map[string]string, len(names))
+	for _, answer := range answers {
+		i, asked := at[answer.Name]
+		if !asked {
+			continue
+		}
+		if answer.Err != nil {
+			reports[i] = reports[i].failed("describe", answer.Err)
+			continue
+		}
+		described[answer.Name] = make(map[string]string, len(answer.Configs))
+		for _, c := range answer.Configs {
+			described[answer.Name][c.Key] = c.MaybeValue()
+		}
+	}
+	return described, nil
 }
 
 func (a *Admin) create(ctx context.Context, want TopicConfig) error {
@@ -246,41 +304,24 @@ func (a *Admin) awaitLeaders(ctx context.Context, name string) error {
 	}
 }
 
-func (a *Admin) compare(ctx context.Context, want TopicConfig, detail kadm.TopicDetail) ([]string, error) {
+// differences says in what a topic is not as it should be.
+func (c TopicConfig) differences(detail kadm.TopicDetail, configs map[string]string) []string {
 	var differences []string
 	differ := func(what, is, should string) {
 		if is != should {
 			differences = append(differences, fmt.Sprintf("%s: %s, not %s", what, is, should))
 		}
 	}
-	if want.Partitions > 0 {
-		differ("partitions", fmt.Sprint(len(detail.Partitions)), fmt.Sprint(want.Partitions))
+	if c.Partitions > 0 {
+		differ("partitions", fmt.Sprint(len(detail.Partitions)), fmt.Sprint(c.Partitions))
 	}
-	if want.ReplicationFactor > 0 {
-		differ("replication factor", fmt.Sprint(detail.Partitions.NumReplicas()), fmt.Sprint(want.ReplicationFactor))
+	if c.ReplicationFactor > 0 {
+		differ("replication factor", fmt.Sprint(detail.Partitions.NumReplicas()), fmt.Sprint(c.ReplicationFactor))
 	}
-	if len(want.Configs) == 0 {
-		return differences, nil
+	for _, name := range slices.Sorted(maps.Keys(c.Configs)) {
+		differ(name, cmp.Or(configs[name], "unset"), c.Configs[name])
 	}
-	described, err := a.admin.DescribeTopicConfigs(ctx, want.Name)
-	if err != nil {
-		return nil, err
-	}
-	config, err := described.On(want.Name, nil)
-	if err == nil {
-		err = config.Err
-	}
-	if err != nil {
-		return nil, err
-	}
-	is := map[string]string{}
-	for _, c := range config.Configs {
-		is[c.Key] = c.MaybeValue()
-	}
-	for _, name := range slices.Sorted(maps.Keys(want.Configs)) {
-		differ(name, cmp.Or(is[name], "unset"), want.Configs[name])
-	}
-	return differences, nil
+	return differences
 }
 
 // ListTopics returns the topics of those names, or all but internal ones.
@@ -302,22 +343,45 @@ func (a *Admin) ListTopics(ctx context.Context, names ...string) ([]Topic, error
 // Retention returns how long topics keep their records by time, by name; negative:
 // for ever. It leaves out topics that the broker does not tell about.
 func (a *Admin) Retention(ctx context.Context, names ...string) (map[string]time.Duration, error) {
+	values, err := a.setting(ctx, "retention.ms", names)
+	keeps := make(map[string]time.Duration, len(values))
+	for name, value := range values {
+		if ms, err := strconv.ParseInt(value, 10, 64); err == nil {
+			keeps[name] = milliseconds(ms)
+		}
+	}
+	return keeps, err
+}
+
+// Values of TopicTimestampType.
+const (
+	// TopicTimestampType is the setting of a topic that says whose time its records carry.
+	TopicTimestampType = "message.timestamp.type"
+	// LogAppendTime is the broker's, when it took them.
+	LogAppendTime = "LogAppendTime"
+)
+
+// TimestampTypes returns whose time the records of topics carry, by name:
+// LogAppendTime or CreateTime. It leaves out topics that the broker does not tell about.
+func (a *Admin) TimestampTypes(ctx context.Context, names ...string) (map[string]string, error) {
+	return a.setting(ctx, TopicTimestampType, names)
+}
+
+// setting returns a setting of topics, by name of the topic.
+func (a *Admin) setting(ctx context.Context, key string, names []string) (map[string]string, error) {
 	described, err := a.admin.DescribeTopicConfigs(ctx, names...)
 	if err != nil {
 		return nil, fmt.Errorf("describe topics: %w", err)
 	}
-	keeps := make(map[string]time.Duration, len(described))
+	values := make(map[string]string, len(described))
 	for _, topic := range described {
 		for _, c := range topic.Configs {
-			if c.Key != "retention.ms" {
-				continue
-			}
-			if ms, err := strconv.ParseInt(c.MaybeValue(), 10, 64); err == nil {
-				keeps[topic.Name] = milliseconds(ms)
+			if c.Key == key {
+				values[topic.Name] = c.MaybeValue()
 			}
 		}
 	}
-	return keeps, nil
+	return values, nil
 }
 
 // milliseconds is a duration of so many, or the longest there is.

@@ -73,6 +73,8 @@ func NewTail(ctx context.Context, cfg Config, tc TailConfig) (*Tail, error) {
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
 		kgo.FetchMaxWait(cfg.FetchMaxWait),
 		kgo.MaxDecompressBatchBytes(maxInflatedBatch),
+		// The end of a transaction has an offset too: Positions goes past it.
+		kgo.KeepControlRecords(),
 	)
 	if err != nil {
 		return nil, err
@@ -170,8 +172,10 @@ func (t *Tail) hand(topicID [16]byte, records []*kgo.Record, each func(topics.Re
 		if r.Offset < position {
 			continue
 		}
-		if err := each(fromClient(r, topicID)); err != nil {
-			return err
+		if !r.Attrs.IsControl() {
+			if err := each(fromClient(r, topicID)); err != nil {
+				return err
+			}
 		}
 		t.mu.Lock()
 		t.positions[r.Topic][r.Partition] = r.Offset + 1
@@ -212,7 +216,7 @@ func (t *Tail) firstError(fetches kgo.Fetches) error {
 }
 
 // Positions returns, per partition, the offset behind the last record that each
-// has taken: what a later Tail needs in TailConfig.Offsets to go on without a
+// has taken, and behind the end of a transaction that follows it: what a later Tail needs in TailConfig.Offsets to go on without a
 // gap or a repetition.
 func (t *Tail) Positions() Offsets {
 	t.mu.Lock()

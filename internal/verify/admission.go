@@ -23,49 +23,49 @@ WHERE e.slots <> asked.slots OR e.resource_class <> e.request ->> 'resource_clas
 		},
 		{
 			Name: "admission-books",
-			Sentence: "The ledger of admission, with what it has not taken in yet, says of every lane how much waits, " +
+			Sentence: "The ledger of admission, with what it has not taken in yet, says of every flow how much waits, " +
 				"and how much of each resource is scheduled or leased.",
 			Kind: Fault,
 			SQL: `
 WITH books AS (
-	SELECT lane, resource_class, sum(queued) AS queued, sum(running) AS running, sum(slots) AS slots,
+	SELECT flow, resource_class, sum(queued) AS queued, sum(running) AS running, sum(slots) AS slots,
 		sum(cpu_millis) AS cpu_millis, sum(memory_bytes) AS memory_bytes, sum(gpus) AS gpus
 	FROM (
-		SELECT lane, resource_class, queued, running, slots, cpu_millis, memory_bytes, gpus FROM admission_ledger
+		SELECT flow, resource_class, queued, running, slots, cpu_millis, memory_bytes, gpus FROM admission_ledger
 		UNION ALL
-		SELECT lane, resource_class, queued, running, slots, cpu_millis, memory_bytes, gpus FROM admission_feed) AS entries
-	GROUP BY lane, resource_class
+		SELECT flow, resource_class, queued, running, slots, cpu_millis, memory_bytes, gpus FROM admission_feed) AS entries
+	GROUP BY flow, resource_class
 ), truth AS (
-	SELECT lane, resource_class, count(*) FILTER (WHERE state = 'QUEUED') AS queued,
+	SELECT flow, resource_class, count(*) FILTER (WHERE state = 'QUEUED') AS queued,
 		count(*) FILTER (WHERE state <> 'QUEUED') AS running,
 		sum(slots) FILTER (WHERE state <> 'QUEUED') AS slots,
 		sum(cpu_millis) FILTER (WHERE state <> 'QUEUED') AS cpu_millis,
 		sum(memory_bytes) FILTER (WHERE state <> 'QUEUED') AS memory_bytes,
 		sum(gpus) FILTER (WHERE state <> 'QUEUED') AS gpus
-	FROM executions WHERE state IN ('QUEUED', 'SCHEDULED', 'RUNNING') GROUP BY lane, resource_class
+	FROM executions WHERE state IN ('QUEUED', 'SCHEDULED', 'RUNNING') GROUP BY flow, resource_class
 ), sides AS (
-	SELECT lane, resource_class,
+	SELECT flow, resource_class,
 		ARRAY[coalesce(b.queued, 0), coalesce(b.running, 0), coalesce(b.slots, 0),
 			coalesce(b.cpu_millis, 0), coalesce(b.memory_bytes, 0), coalesce(b.gpus, 0)] AS booked,
 		ARRAY[coalesce(t.queued, 0), coalesce(t.running, 0), coalesce(t.slots, 0),
 			coalesce(t.cpu_millis, 0), coalesce(t.memory_bytes, 0), coalesce(t.gpus, 0)] AS held
-	FROM books b FULL JOIN truth t USING (lane, resource_class))
-SELECT coalesce(s.lane::text, 'no lane'), format('%s of %s in %s: the books say %s queued, %s admitted with %s slots, ' ||
+	FROM books b FULL JOIN truth t USING (flow, resource_class))
+SELECT coalesce(s.flow::text, 'no flow'), format('%s of %s in %s: the books say %s queued, %s admitted with %s slots, ' ||
 	'%s milli-cores, %s bytes, %s gpus; the executions are %s, %s with %s, %s, %s, %s',
 	coalesce(nullif(l.user_name, ''), '-'), coalesce(l.tenant, '-'), s.resource_class,
 	s.booked[1], s.booked[2], s.booked[3], s.booked[4], s.booked[5], s.booked[6],
 	s.held[1], s.held[2], s.held[3], s.held[4], s.held[5], s.held[6])
-FROM sides s LEFT JOIN admission_lanes l ON l.id = s.lane
+FROM sides s LEFT JOIN admission_flows l ON l.id = s.flow
 WHERE s.booked <> s.held`,
 		},
 		{
-			Name:     "lanes-known",
-			Sentence: "Everything that waits or is admitted is in a lane that is known, for its class, user, executor and priority.",
+			Name:     "flows-known",
+			Sentence: "Everything that waits or is admitted is in a flow that is known, for its class, user, executor and priority.",
 			Kind:     Fault,
 			SQL: `
-SELECT e.id::text, format('%s of %s for %s in %s, lane %s: %s', e.user_name, e.tenant, e.executor, e.resource_class, coalesce(e.lane::text, '-'),
+SELECT e.id::text, format('%s of %s for %s in %s, flow %s: %s', e.user_name, e.tenant, e.executor, e.resource_class, coalesce(e.flow::text, '-'),
 	CASE WHEN l.id IS NULL THEN 'not known' ELSE format('%s of %s for %s in %s', l.user_name, l.tenant, l.executor, l.resource_class) END)
-FROM executions e LEFT JOIN admission_lanes l ON l.id = e.lane
+FROM executions e LEFT JOIN admission_flows l ON l.id = e.flow
 WHERE e.state IN ('QUEUED', 'SCHEDULED', 'RUNNING')
 	AND (l.resource_class, l.tenant, l.user_name, l.executor, l.priority)
 		IS DISTINCT FROM (e.resource_class, e.tenant, e.user_name, e.executor, (e.request ->> 'priority')::smallint)`,

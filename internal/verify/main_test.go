@@ -69,7 +69,7 @@ func open(ctx context.Context, dsn string) (*world, error) {
 			return []string{"execution_events", "marks"}, nil
 		}}),
 	}
-	for _, c := range []pipeline.Consumer{recorder.New(prometheus.NewRegistry()), projections.Executions()} {
+	for _, c := range []pipeline.Consumer{recorder.New(prometheus.NewRegistry()), projections.Executions().Consumer()} {
 		p, err := pipeline.NewProcessor(c, pipeline.ProcessorConfig{Group: "millrace-" + c.Name, Store: inbox.New(pool, nil)})
 		if err != nil {
 			return nil, err

@@ -88,7 +88,7 @@ func breaks() map[string]struct {
 		"admission-books": {sql: []string{
 			`UPDATE admission_ledger SET queued = queued + 1, running = running - 1 WHERE running > 0`,
 		}},
-		"lanes-known": {sql: []string{`DELETE FROM admission_lanes`}},
+		"flows-known": {sql: []string{`DELETE FROM admission_flows`}},
 		"concurrency-keys": {
 			sql:  []string{`UPDATE executions SET state = 'SCHEDULED' WHERE state = 'QUEUED' AND concurrency_key IS NOT NULL`},
 			also: []string{"states-told", "views-agree", "admission-books"},
@@ -218,7 +218,7 @@ func TestTheBooksCountEveryResource(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	broken := func() []string {
-		report, err := verify.Run(t.Context(), w.pool, verify.Options{Only: []string{"capacity", "admission-books", "lanes-known"}})
+		report, err := verify.Run(t.Context(), w.pool, verify.Options{Only: []string{"capacity", "admission-books", "flows-known"}})
 		require.NoError(t, err)
 		var names []string
 		for _, r := range report.Results {
@@ -240,12 +240,12 @@ func TestTheBooksCountEveryResource(t *testing.T) {
 
 	for _, column := range []string{"queued", "running", "slots", "cpu_millis", "memory_bytes", "gpus"} {
 		for _, table := range []string{"admission_ledger", "admission_feed"} {
-			_, err := w.pool.Exec(t.Context(), `INSERT INTO admission_feed (resource_class, lane, queued, running, slots, cpu_millis, memory_bytes, gpus)
-				SELECT 'default', lane, 0, 0, 0, 0, 0, 0 FROM executions WHERE id = $1::text::uuid`, ids[0])
+			_, err := w.pool.Exec(t.Context(), `INSERT INTO admission_feed (resource_class, flow, queued, running, slots, cpu_millis, memory_bytes, gpus)
+				SELECT 'default', flow, 0, 0, 0, 0, 0, 0 FROM executions WHERE id = $1::text::uuid`, ids[0])
 			require.NoError(t, err)
 			change := func(by int) {
 				tag, err := w.pool.Exec(t.Context(), `UPDATE `+table+` SET `+column+` = `+column+` + $2
-					WHERE ctid = (SELECT min(ctid) FROM `+table+` WHERE lane = (SELECT lane FROM executions WHERE id = $1::text::uuid))`, ids[0], by)
+					WHERE ctid = (SELECT min(ctid) FROM `+table+` WHERE flow = (SELECT flow FROM executions WHERE id = $1::text::uuid))`, ids[0], by)
 				require.NoError(t, err)
 				require.EqualValues(t, 1, tag.RowsAffected())
 			}

@@ -19,6 +19,7 @@ import (
 	"github.com/millrace/millrace/internal/executor"
 	"github.com/millrace/millrace/internal/limits"
 	"github.com/millrace/millrace/internal/postgres"
+	"github.com/millrace/millrace/internal/verify"
 	"github.com/millrace/millrace/topics"
 )
 
@@ -78,32 +79,13 @@ func (b *bench) submitN(n int, change ...func(*topics.Request)) []string {
 	return b.submit(reqs...)
 }
 
-// unbalanced counts, at one snapshot, the lanes of which ledger and feed do not add up
-// to what the executions say.
-const unbalanced = `
-	WITH books AS (
-		SELECT lane, sum(queued) AS queued, sum(running) AS running, sum(slots) AS slots,
-			sum(cpu_millis) AS cpu_millis, sum(memory_bytes) AS memory_bytes, sum(gpus) AS gpus
-		FROM (
-			SELECT lane, queued, running, slots, cpu_millis, memory_bytes, gpus FROM admission_ledger
-			UNION ALL SELECT lane, queued, running, slots, cpu_millis, memory_bytes, gpus FROM admission_feed) AS both_of_them
-		GROUP BY lane),
-	truth AS (
-		SELECT lane, count(*) FILTER (WHERE state = 'QUEUED') AS queued, count(*) FILTER (WHERE state <> 'QUEUED') AS running,
-			coalesce(sum(slots) FILTER (WHERE state <> 'QUEUED'), 0) AS slots,
-			coalesce(sum(cpu_millis) FILTER (WHERE state <> 'QUEUED'), 0) AS cpu_millis,
-			coalesce(sum(memory_bytes) FILTER (WHERE state <> 'QUEUED'), 0) AS memory_bytes,
-			coalesce(sum(gpus) FILTER (WHERE state <> 'QUEUED'), 0) AS gpus
-		FROM executions WHERE state IN ('QUEUED', 'SCHEDULED', 'RUNNING') GROUP BY lane)
-	SELECT count(*) FROM books b FULL JOIN truth t USING (lane)
-	WHERE (coalesce(b.queued, 0), coalesce(b.running, 0), coalesce(b.slots, 0), coalesce(b.cpu_millis, 0), coalesce(b.memory_bytes, 0), coalesce(b.gpus, 0))
-		<> (coalesce(t.queued, 0), coalesce(t.running, 0), coalesce(t.slots, 0), coalesce(t.cpu_millis, 0), coalesce(t.memory_bytes, 0), coalesce(t.gpus, 0))`
-
+// balanced requires that, at one snapshot, ledger and feed add up to what the
+// executions say.
 func (b *bench) balanced() {
 	b.t.Helper()
-	var n int
-	require.NoError(b.t, b.pool.QueryRow(b.t.Context(), unbalanced).Scan(&n))
-	require.Zero(b.t, n, "lanes in which ledger and feed are not what the executions are")
+	report, err := verify.Run(b.t.Context(), b.pool, verify.Options{Only: []string{"admission-books"}, Timeout: time.Minute})
+	require.NoError(b.t, err)
+	require.True(b.t, report.OK(), report.Broken())
 }
 
 // Whatever clients, workers and admitters do at once, every snapshot has books that

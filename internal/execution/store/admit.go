@@ -44,17 +44,17 @@ type Memory struct {
 	feedFrom string
 	// holds are those that the queue was told of.
 	holds []holds.Hold
-	// askedAt is when the keys at which lanes sleep were last read.
+	// askedAt is when the keys at which flows sleep were last read.
 	askedAt time.Time
 	// earlyAt is when the next execution that waits for its time may be admitted;
 	// zero when none is known of.
 	earlyAt time.Time
-	// forgotAt is when empty lanes were last dropped.
+	// forgotAt is when empty flows were last dropped.
 	forgotAt time.Time
 }
 
 // How often an admitter asks for what it is not told: whether others have given
-// back, or operators reset, what lanes sleep for; and drops empty lanes.
+// back, or operators reset, what flows sleep for; and drops empty flows.
 const (
 	askEvery    = time.Second
 	forgetEvery = 10 * time.Minute
@@ -88,7 +88,7 @@ func (s *Store) Admit(ctx context.Context, a Admission) (Admitted, error) {
 		// Whatever a transaction that failed has done to the memory is not known.
 		memory := *a.Memory
 		*a.Memory = Memory{}
-		r = &admissionRound{Admission: a, store: s, tx: tx, memory: memory, ledger: map[admission.LaneID]admission.Delta{}}
+		r = &admissionRound{Admission: a, store: s, tx: tx, memory: memory, ledger: map[admission.FlowID]admission.Delta{}}
 		return r.run(ctx)
 	})
 	if err != nil {
@@ -117,7 +117,7 @@ type admissionRound struct {
 	// feedLeft is true when not all of the feed was read.
 	feedLeft bool
 	// ledger is what the round changes in it.
-	ledger   map[admission.LaneID]admission.Delta
+	ledger   map[admission.FlowID]admission.Delta
 	picks    []admission.Pick
 	oversize []admission.Pick
 	// behind are executions that were picked and come after another one with their
@@ -137,7 +137,7 @@ func (r *admissionRound) run(ctx context.Context) error {
 	}
 	if r.memory.queue == nil {
 		if err := r.restore(ctx); err != nil {
-			return fmt.Errorf("read lanes: %w", err)
+			return fmt.Errorf("read flows: %w", err)
 		}
 		if err := r.recount(ctx); err != nil {
 			return err
@@ -158,7 +158,7 @@ func (r *admissionRound) run(ctx context.Context) error {
 	return r.save(ctx)
 }
 
-// choose lets the queue pick executions, reading lanes on where it needs that.
+// choose lets the queue pick executions, reading flows on where it needs that.
 func (r *admissionRound) choose(ctx context.Context) error {
 	q := r.queue()
 	if err := r.read(ctx, q.Reads(readsPerRound)); err != nil {
@@ -392,7 +392,7 @@ func (r *admissionRound) save(ctx context.Context) error {
 		return err
 	}
 	for at, d := range admitted {
-		r.book(at.lane, d)
+		r.book(at.flow, d)
 	}
 	q.Know(r.buckets.list())
 	q.End()
@@ -423,13 +423,13 @@ func (r *admissionRound) save(ctx context.Context) error {
 }
 
 // book adds a change of the ledger to be saved.
-func (r *admissionRound) book(lane admission.LaneID, d admission.Delta) {
-	sum := r.ledger[lane]
-	sum.Lane = lane
+func (r *admissionRound) book(flow admission.FlowID, d admission.Delta) {
+	sum := r.ledger[flow]
+	sum.Flow = flow
 	sum.Queued += d.Queued
 	sum.Running += d.Running
 	sum.Used = sum.Used.Plus(d.Used)
-	r.ledger[lane] = sum
+	r.ledger[flow] = sum
 }
 
 // barLarge takes what no worker can run out of what may be admitted, until there are

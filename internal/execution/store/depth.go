@@ -110,12 +110,12 @@ func (d *depths) count(ctx context.Context, q *queueing, users map[string]bool) 
 		tenants, names = append(tenants, tenant), append(names, name)
 	}
 	rows, err := d.tx.Query(ctx, `
-		WITH lanes AS MATERIALIZED (
+		WITH flows AS MATERIALIZED (
 			SELECT l.id, l.tenant, l.user_name
-			FROM unnest($1::text[], $2::text[]) AS u(tenant, user_name) JOIN admission_lanes l USING (tenant, user_name)),
-		fed AS (SELECT lane, sum(queued) AS queued FROM admission_feed GROUP BY lane)
-		SELECT lanes.tenant, lanes.user_name, coalesce(sum(g.queued), 0) + coalesce(sum(fed.queued), 0)
-		FROM lanes LEFT JOIN admission_ledger g ON g.lane = lanes.id LEFT JOIN fed ON fed.lane = lanes.id
+			FROM unnest($1::text[], $2::text[]) AS u(tenant, user_name) JOIN admission_flows l USING (tenant, user_name)),
+		fed AS (SELECT flow, sum(queued) AS queued FROM admission_feed GROUP BY flow)
+		SELECT flows.tenant, flows.user_name, coalesce(sum(g.queued), 0) + coalesce(sum(fed.queued), 0)
+		FROM flows LEFT JOIN admission_ledger g ON g.flow = flows.id LEFT JOIN fed ON fed.flow = flows.id
 		GROUP BY 1, 2`, tenants, names)
 	if err != nil {
 		return err

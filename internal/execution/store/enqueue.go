@@ -64,7 +64,7 @@ type queueing struct {
 	store   *Store
 	rules   Rules
 	valid   []*candidate
-	lanes   []admission.Lane
+	flows   []admission.Flow
 	buckets buckets
 	change  change
 }
@@ -173,48 +173,48 @@ func (q *queueing) spend(c *candidate) (limits.Definition, time.Duration) {
 // concurrency key.
 func (q *queueing) enqueue(c *candidate, behind bool) error {
 	r := c.Request
-	lane := admission.NewLane(r.ResourceClass, r.Tenant, r.User, r.Executor, r.Priority, c.keys)
-	c.Lane = lane.ID.String()
+	flow := admission.NewFlow(r.ResourceClass, r.Tenant, r.User, r.Executor, r.Priority, c.keys)
+	c.Flow = flow.ID.String()
 	if err := c.Execution.Queue(later(c.now, q.buckets.now), q.store.policy); err != nil {
 		return err
 	}
 	if behind && c.Waiting == execution.WaitingForTurn {
 		c.Waiting = execution.WaitingForKey
 	}
-	if !slices.ContainsFunc(q.lanes, func(l admission.Lane) bool { return l.ID == lane.ID }) {
-		q.lanes = append(q.lanes, lane)
+	if !slices.ContainsFunc(q.flows, func(l admission.Flow) bool { return l.ID == flow.ID }) {
+		q.flows = append(q.flows, flow)
 	}
 	q.change.touch(c.Execution)
 	return nil
 }
 
-// lanesLock is the advisory lock that keeps lanes from being removed while somebody
+// flowsLock is the advisory lock that keeps flows from being removed while somebody
 // queues into them.
-const lanesLock = 0x6d696c6c6c616e65
+const flowsLock = 0x6d696c6c666c6f77
 
-// save writes lanes, buckets and executions.
+// save writes flows, buckets and executions.
 func (q *queueing) save(ctx context.Context, tx pgx.Tx) error {
 	return inBatch(ctx, tx, func(b statements) error {
 		if err := q.buckets.save(ctx, b); err != nil {
 			return fmt.Errorf("save buckets: %w", err)
 		}
-		if err := saveLanes(ctx, b, q.lanes); err != nil {
-			return fmt.Errorf("save lanes: %w", err)
+		if err := saveFlows(ctx, b, q.flows); err != nil {
+			return fmt.Errorf("save flows: %w", err)
 		}
 		return q.change.write(ctx, b)
 	})
 }
 
-// saveLanes makes sure that lanes are there.
-func saveLanes(ctx context.Context, tx statements, lanes []admission.Lane) error {
-	if len(lanes) == 0 {
+// saveFlows makes sure that flows are there.
+func saveFlows(ctx context.Context, tx statements, flows []admission.Flow) error {
+	if len(flows) == 0 {
 		return nil
 	}
-	// In one order, since two that make the same lanes wait for each other.
-	slices.SortFunc(lanes, func(a, b admission.Lane) int { return cmp.Compare(a.ID.String(), b.ID.String()) })
+	// In one order, since two that make the same flows wait for each other.
+	slices.SortFunc(flows, func(a, b admission.Flow) int { return cmp.Compare(a.ID.String(), b.ID.String()) })
 	var ids, classes, tenants, users, executors, keys []string
 	var priorities []int
-	for _, l := range lanes {
+	for _, l := range flows {
 		text := "[]"
 		if len(l.Keys) > 0 {
 			encoded, err := jsonText(&l.Keys)
@@ -227,11 +227,11 @@ func saveLanes(ctx context.Context, tx statements, lanes []admission.Lane) error
 		users, executors, keys = append(users, l.User), append(executors, l.Executor), append(keys, text)
 		priorities = append(priorities, l.Priority)
 	}
-	if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock_shared($1)`, int64(lanesLock)); err != nil {
+	if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock_shared($1)`, int64(flowsLock)); err != nil {
 		return err
 	}
 	_, err := tx.Exec(ctx, `
-		INSERT INTO admission_lanes (id, resource_class, tenant, user_name, executor, priority, keys)
+		INSERT INTO admission_flows (id, resource_class, tenant, user_name, executor, priority, keys)
 		SELECT n.id, n.class, n.tenant, n.user_name, n.executor, n.priority, n.keys::jsonb
 		FROM unnest($1::text[]::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::smallint[], $7::text[])
 			AS n(id, class, tenant, user_name, executor, priority, keys)

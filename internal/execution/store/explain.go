@@ -157,7 +157,7 @@ func (r *situationReader) readUse(ctx context.Context) error {
 	rows, err := r.tx.Query(ctx, `
 		SELECT l.tenant, l.user_name, sum(b.queued)::bigint,
 			sum(b.slots)::bigint, sum(b.cpu_millis)::bigint, sum(b.memory_bytes)::bigint, sum(b.gpus)::bigint
-		FROM `+ledgerAndFeed+` AS b JOIN admission_lanes l ON l.id = b.lane
+		FROM `+ledgerAndFeed+` AS b JOIN admission_flows l ON l.id = b.flow
 		WHERE b.resource_class = $1
 		GROUP BY l.tenant, l.user_name HAVING sum(b.queued) <> 0 OR sum(b.running) <> 0`, q.ResourceClass)
 	if err != nil {
@@ -191,9 +191,9 @@ func (r *situationReader) readLimits(ctx context.Context) error {
 	e := r.Execution
 	rows, err := r.tx.Query(ctx, `
 		SELECT k.limit, k.value, coalesce(b.tat_nanos, 0), coalesce(b.in_use, 0)
-		FROM admission_lanes l, jsonb_to_recordset(l.keys) AS k("limit" text, value text)
+		FROM admission_flows l, jsonb_to_recordset(l.keys) AS k("limit" text, value text)
 		LEFT JOIN limit_buckets b ON b.limit_name = k.limit AND b.key = k.value
-		WHERE l.id = $1::text::uuid ORDER BY 1, 2`, e.Lane)
+		WHERE l.id = $1::text::uuid ORDER BY 1, 2`, e.Flow)
 	if err != nil {
 		return fmt.Errorf("read keys of limits: %w", err)
 	}
@@ -228,7 +228,7 @@ func (r *situationReader) readLimits(ctx context.Context) error {
 func (r *situationReader) countBefore(ctx context.Context, key limits.Key) (n int, err error) {
 	err = r.tx.QueryRow(ctx, `
 		SELECT count(*) FROM (
-			SELECT FROM admission_lanes l JOIN executions q ON q.lane = l.id
+			SELECT FROM admission_flows l JOIN executions q ON q.flow = l.id
 			WHERE l.keys <> '[]' AND l.keys @> jsonb_build_array(jsonb_build_object('limit', $1::text, 'value', $2::text))
 			  AND q.state = 'QUEUED' AND q.waits = 0 AND (q.rank, q.id) < ($3, $4::text::uuid)
 			LIMIT $5) AS before`,
@@ -259,7 +259,7 @@ func (r *situationReader) readAhead(ctx context.Context) error {
 			SELECT count(*) FILTER (WHERE priority > $4) AS higher, count(*) FILTER (WHERE priority = $4) AS peers,
 				count(*) FILTER (WHERE priority > $4 OR priority = $4 AND (rank, id) < ($5, $6::text::uuid)) AS before
 			FROM (
-				SELECT q.rank, q.id, (q.request ->> 'priority')::integer AS priority FROM admission_lanes l JOIN executions q ON q.lane = l.id
+				SELECT q.rank, q.id, (q.request ->> 'priority')::integer AS priority FROM admission_flows l JOIN executions q ON q.flow = l.id
 				WHERE l.tenant = $2 AND l.user_name = $3 AND l.resource_class = $1 AND q.state = 'QUEUED' AND q.waits = 0
 				ORDER BY q.rank, q.id LIMIT $7) AS picked) AS own`,
 		e.Request.ResourceClass, e.Request.Tenant, e.Request.User, e.Request.Priority, e.Rank, e.ID, execution.AheadMax,

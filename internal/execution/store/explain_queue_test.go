@@ -315,9 +315,9 @@ func TestAheadIsCountedNoFurther(t *testing.T) {
 	b.queue(first, last)
 	_, err := b.pool.Exec(t.Context(), `
 		INSERT INTO executions (id, tenant, user_name, executor, resource_class, slots, request, state, version, attempt,
-			ready_at, rank, requested_at, queued_at, lane, waits)
+			ready_at, rank, requested_at, queued_at, flow, waits)
 		SELECT gen_random_uuid(), tenant, user_name, executor, resource_class, slots, request, state, version, attempt,
-			ready_at, rank - interval '1 day', requested_at, queued_at, lane, waits
+			ready_at, rank - interval '1 day', requested_at, queued_at, flow, waits
 		FROM executions, generate_series(1, $2) WHERE id = $1::text::uuid`, first, execution.AheadMax+10)
 	require.NoError(t, err)
 	s := b.situation(last)

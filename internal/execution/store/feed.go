@@ -30,25 +30,25 @@ func open(s execution.State) (queued, running int64) {
 	}
 }
 
-// classLane names a lane together with its class, by which the feed is read.
-type classLane struct {
+// classFlow names a flow together with its class, by which the feed is read.
+type classFlow struct {
 	class string
-	lane  admission.LaneID
+	flow  admission.FlowID
 }
 
 // deltas returns what has changed about the executions since they were stored, by
-// lane.
-func deltas(executions []*execution.Execution) (map[classLane]admission.Delta, error) {
-	all := map[classLane]admission.Delta{}
+// flow.
+func deltas(executions []*execution.Execution) (map[classFlow]admission.Delta, error) {
+	all := map[classFlow]admission.Delta{}
 	for _, e := range executions {
 		was := e.Stored()
 		queuedBefore, runningBefore := open(was.State)
 		queued, running := open(e.State)
 		need := admission.Need(e.Request.Requirements)
-		if was.Lane != e.Lane && queuedBefore+runningBefore > 0 {
-			// It has left one lane for another.
+		if was.Flow != e.Flow && queuedBefore+runningBefore > 0 {
+			// It has left one flow for another.
 			left := admission.Delta{Queued: -queuedBefore, Running: -runningBefore, Used: need.Times(-runningBefore)}
-			if err := addDelta(all, e, was.Lane, left); err != nil {
+			if err := addDelta(all, e, was.Flow, left); err != nil {
 				return nil, err
 			}
 			queuedBefore, runningBefore = 0, 0
@@ -62,22 +62,22 @@ func deltas(executions []*execution.Execution) (map[classLane]admission.Delta, e
 		if d.Queued == 0 && d.Running == 0 && d.Rank.IsZero() {
 			continue
 		}
-		if err := addDelta(all, e, e.Lane, d); err != nil {
+		if err := addDelta(all, e, e.Flow, d); err != nil {
 			return nil, err
 		}
 	}
 	return all, nil
 }
 
-func addDelta(all map[classLane]admission.Delta, e *execution.Execution, name string, d admission.Delta) error {
-	lane, err := uuid.Parse(name)
+func addDelta(all map[classFlow]admission.Delta, e *execution.Execution, name string, d admission.Delta) error {
+	flow, err := uuid.Parse(name)
 	if err != nil {
-		return fmt.Errorf("execution %s is in no lane: %w", e.ID, err)
+		return fmt.Errorf("execution %s is in no flow: %w", e.ID, err)
 	}
-	at := classLane{e.Request.ResourceClass, lane}
+	at := classFlow{e.Request.ResourceClass, flow}
 	sum := all[at]
 	all[at] = admission.Delta{
-		Lane: lane, Queued: sum.Queued + d.Queued, Running: sum.Running + d.Running,
+		Flow: flow, Queued: sum.Queued + d.Queued, Running: sum.Running + d.Running,
 		Used: sum.Used.Plus(d.Used), Rank: earlier(sum.Rank, d.Rank),
 	}
 	return nil
@@ -104,7 +104,7 @@ func feed(ctx context.Context, tx statements, executions []*execution.Execution)
 		c.add(d)
 	}
 	_, err = tx.Exec(ctx, `
-		INSERT INTO admission_feed (resource_class, lane, queued, running, slots, cpu_millis, memory_bytes, gpus, rank)
+		INSERT INTO admission_feed (resource_class, flow, queued, running, slots, cpu_millis, memory_bytes, gpus, rank)
 		SELECT * FROM unnest($1::text[], $2::text[]::uuid[], $3::integer[], $4::integer[], $5::bigint[], $6::bigint[],
 			$7::bigint[], $8::bigint[], $9::timestamptz[])`,
 		append([]any{classes}, append(c.args(), c.ranks)...)...)
@@ -113,14 +113,14 @@ func feed(ctx context.Context, tx statements, executions []*execution.Execution)
 
 // deltaColumns are deltas as arrays for unnest.
 type deltaColumns struct {
-	lanes                     []string
+	flows                     []string
 	queued, running           []int64
 	slots, cpus, memory, gpus []int64
 	ranks                     []*time.Time
 }
 
 func (c *deltaColumns) add(d admission.Delta) {
-	c.lanes = append(c.lanes, d.Lane.String())
+	c.flows = append(c.flows, d.Flow.String())
 	c.queued, c.running = append(c.queued, d.Queued), append(c.running, d.Running)
 	c.slots = append(c.slots, d.Used[admission.Slots])
 	c.cpus = append(c.cpus, d.Used[admission.CPUMillis])
@@ -131,7 +131,7 @@ func (c *deltaColumns) add(d admission.Delta) {
 
 // args are the columns but the rank, in the order of the tables.
 func (c *deltaColumns) args() []any {
-	return []any{c.lanes, c.queued, c.running, c.slots, c.cpus, c.memory, c.gpus}
+	return []any{c.flows, c.queued, c.running, c.slots, c.cpus, c.memory, c.gpus}
 }
 
 // foldSQL takes what the feed of the class $1 has from transactions that are not
@@ -142,14 +142,14 @@ const foldSQL = `
 	WITH gone AS (
 		DELETE FROM admission_feed WHERE ctid = ANY (ARRAY(
 			SELECT ctid FROM admission_feed WHERE resource_class = $1 AND tx >= $2::text::xid8 ORDER BY tx LIMIT $3))
-		RETURNING lane, queued, running, slots, cpu_millis, memory_bytes, gpus, rank),
+		RETURNING flow, queued, running, slots, cpu_millis, memory_bytes, gpus, rank),
 	sums AS (
-		SELECT lane, sum(queued) AS queued, sum(running) AS running, sum(slots)::bigint AS slots,
+		SELECT flow, sum(queued) AS queued, sum(running) AS running, sum(slots)::bigint AS slots,
 			sum(cpu_millis)::bigint AS cpu_millis, sum(memory_bytes)::bigint AS memory_bytes, sum(gpus)::bigint AS gpus,
 			min(rank) AS rank
-		FROM gone GROUP BY lane)
+		FROM gone GROUP BY flow)
 	SELECT (SELECT count(*) FROM gone), pg_snapshot_xmin(pg_current_snapshot())::text,
-		sums.lane::text, queued, running, slots, cpu_millis, memory_bytes, gpus, rank
+		sums.flow::text, queued, running, slots, cpu_millis, memory_bytes, gpus, rank
 	FROM (VALUES (1)) AS always LEFT JOIN sums ON true`
 
 // folded is what a round has read of the feed.
@@ -164,16 +164,16 @@ type folded struct {
 func collectFeed(rows pgx.Rows, from string) (folded, error) {
 	var f folded
 	var n int
-	var lane *string
+	var flow *string
 	var queued, running, slots, cpu, memory, gpus *int64
 	var rank *time.Time
-	_, err := pgx.ForEachRow(rows, []any{&n, &f.from, &lane, &queued, &running, &slots, &cpu, &memory, &gpus, &rank}, func() error {
-		if lane == nil {
+	_, err := pgx.ForEachRow(rows, []any{&n, &f.from, &flow, &queued, &running, &slots, &cpu, &memory, &gpus, &rank}, func() error {
+		if flow == nil {
 			return nil
 		}
-		id, err := uuid.Parse(*lane)
+		id, err := uuid.Parse(*flow)
 		f.deltas = append(f.deltas, admission.Delta{
-			Lane: id, Queued: *queued, Running: *running, Rank: moment(rank),
+			Flow: id, Queued: *queued, Running: *running, Rank: moment(rank),
 			Used: admission.Resources{*slots, *cpu, *memory, *gpus},
 		})
 		return err
@@ -185,23 +185,23 @@ func collectFeed(rows pgx.Rows, from string) (folded, error) {
 }
 
 // saveLedger adds deltas to the ledger. Only the admitter of the class does that.
-func saveLedger(ctx context.Context, tx statements, class string, all map[admission.LaneID]admission.Delta) error {
+func saveLedger(ctx context.Context, tx statements, class string, all map[admission.FlowID]admission.Delta) error {
 	if len(all) == 0 {
 		return nil
 	}
-	lanes := make([]admission.LaneID, 0, len(all))
-	for lane := range all {
-		lanes = append(lanes, lane)
+	flows := make([]admission.FlowID, 0, len(all))
+	for flow := range all {
+		flows = append(flows, flow)
 	}
-	slices.SortFunc(lanes, func(a, b admission.LaneID) int { return bytes.Compare(a[:], b[:]) })
+	slices.SortFunc(flows, func(a, b admission.FlowID) int { return bytes.Compare(a[:], b[:]) })
 	var c deltaColumns
-	for _, lane := range lanes {
-		c.add(all[lane])
+	for _, flow := range flows {
+		c.add(all[flow])
 	}
 	_, err := tx.Exec(ctx, `
-		INSERT INTO admission_ledger AS l (resource_class, lane, queued, running, slots, cpu_millis, memory_bytes, gpus)
+		INSERT INTO admission_ledger AS l (resource_class, flow, queued, running, slots, cpu_millis, memory_bytes, gpus)
 		SELECT $1, * FROM unnest($2::text[]::uuid[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[])
-		ON CONFLICT (lane) DO UPDATE SET
+		ON CONFLICT (flow) DO UPDATE SET
 			queued = l.queued + excluded.queued, running = l.running + excluded.running,
 			slots = l.slots + excluded.slots, cpu_millis = l.cpu_millis + excluded.cpu_millis,
 			memory_bytes = l.memory_bytes + excluded.memory_bytes, gpus = l.gpus + excluded.gpus,

@@ -61,9 +61,9 @@ func openGates(batch *pgx.Batch, opened *bool) {
 			WHERE h.tenant = r.tenant AND h.concurrency_key = r.concurrency_key AND h.state IN `+openStates+`
 			ORDER BY h.concurrency_seq LIMIT 1) AS head
 		WHERE e.id = head.id AND e.state = 'QUEUED' AND e.waits = 1
-		RETURNING e.resource_class, e.lane, e.rank)
-		INSERT INTO admission_feed (resource_class, lane, queued, running, slots, cpu_millis, memory_bytes, gpus, rank)
-		SELECT resource_class, lane, 0, 0, 0, 0, 0, 0, min(rank) FROM opened GROUP BY 1, 2`, releasesPerRound).Exec(func(tag pgconn.CommandTag) error {
+		RETURNING e.resource_class, e.flow, e.rank)
+		INSERT INTO admission_feed (resource_class, flow, queued, running, slots, cpu_millis, memory_bytes, gpus, rank)
+		SELECT resource_class, flow, 0, 0, 0, 0, 0, 0, min(rank) FROM opened GROUP BY 1, 2`, releasesPerRound).Exec(func(tag pgconn.CommandTag) error {
 		*opened = tag.RowsAffected() > 0
 		return nil
 	})

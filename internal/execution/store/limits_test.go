@@ -255,7 +255,7 @@ func TestTheFeedForgetsNoLateTransaction(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.announceClass("default", 10)
-	b.queue(b.submitN(1)...) // whoever is the first in a lane makes it, and others wait for that
+	b.queue(b.submitN(1)...) // whoever is the first in a flow makes it, and others wait for that
 	b.admit(0)
 	late, soon := b.submitN(1), b.submitN(1)
 	tx, err := b.pool.Begin(t.Context())
@@ -292,9 +292,9 @@ func TestAFencedAdmitterDecidesNothing(t *testing.T) {
 	b.balanced()
 }
 
-// Lanes and buckets that nothing is in do not stay for ever, and come back when they
+// Flows and buckets that nothing is in do not stay for ever, and come back when they
 // are needed.
-func TestEmptyLanesAndFullBucketsAreSwept(t *testing.T) {
+func TestEmptyFlowsAndFullBucketsAreSwept(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	set := limitSet(t, slow("hourly", 2))
@@ -323,7 +323,7 @@ func TestEmptyLanesAndFullBucketsAreSwept(t *testing.T) {
 	age()
 	memory := &store.Memory{}
 	b.admitted(round(under(set), func(a *store.Admission) { a.Memory = memory }))
-	assert.Equal(t, 1, rows("admission_lanes"), "where something waits, or not long ago did")
+	assert.Equal(t, 1, rows("admission_flows"), "where something waits, or not long ago did")
 	assert.Equal(t, 1, rows("limit_buckets"), "what is not full is remembered")
 
 	require.NoError(t, b.queueUnder(rules, b.submitN(3, user("gone"))...))

@@ -91,8 +91,8 @@ func (r *rideLog) admitRound(client int, rng *rand.Rand) {
 	}
 	r.plant(admittedTwice, `UPDATE executions SET state = 'QUEUED', due_at = NULL WHERE id = (
 		SELECT id FROM executions WHERE state = 'SCHEDULED' ORDER BY id LIMIT 1 FOR UPDATE)`)
-	r.plant(freedTwice, `INSERT INTO admission_feed (resource_class, lane, queued, running, slots, cpu_millis, memory_bytes, gpus)
-		SELECT resource_class, lane, 0, 0, -slots, 0, 0, 0 FROM executions WHERE state IN ('SCHEDULED', 'RUNNING')`)
+	r.plant(freedTwice, `INSERT INTO admission_feed (resource_class, flow, queued, running, slots, cpu_millis, memory_bytes, gpus)
+		SELECT resource_class, flow, 0, 0, -slots, 0, 0, 0 FROM executions WHERE state IN ('SCHEDULED', 'RUNNING')`)
 }
 
 // plant makes a defect, where it is the one of this run.

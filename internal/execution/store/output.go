@@ -40,15 +40,7 @@ func (s *Store) AppendOutput(
 	ctx context.Context, worker string, ref Ref, chunks []OutputChunk, lease time.Duration,
 ) (Beat, error) {
 	var beat Beat
-	err := s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		found, err := lockByID(ctx, tx, []string{ref.ID})
-		if err != nil {
-			return err
-		}
-		l, ok := found[ref.ID]
-		if !ok {
-			return fmt.Errorf("execution %s: %w", ref.ID, ErrNotFound)
-		}
+	_, err := s.command(ctx, ref.ID, func(ctx context.Context, tx pgx.Tx, l loaded) error {
 		if err := l.CheckHolder(worker, ref.Attempt); err != nil {
 			return err
 		}
@@ -62,9 +54,7 @@ func (s *Store) AppendOutput(
 		}
 		l.Renew(l.now, lease)
 		beat.Renewed = true
-		change := &change{}
-		change.touch(l.Execution)
-		return change.save(ctx, tx)
+		return nil
 	})
 	if err != nil {
 		return Beat{}, fmt.Errorf("append output: %w", err)

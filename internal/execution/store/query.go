@@ -52,30 +52,8 @@ func checkID(id string) error {
 // the execution as it then stands, also together with execution.ErrTerminal when
 // it has ended already.
 func (s *Store) Cancel(ctx context.Context, id, by, reason string) (*execution.Execution, error) {
-	if err := checkID(id); err != nil {
-		return nil, err
-	}
-	var e *execution.Execution
-	err := s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		found, err := lockByID(ctx, tx, []string{id})
-		if err != nil {
-			return err
-		}
-		l, ok := found[id]
-		if !ok {
-			return fmt.Errorf("execution %s: %w", id, ErrNotFound)
-		}
-		e = l.Execution
-		before := e.Version
-		if err := e.RequestCancel(l.now, by, reason); err != nil {
-			return err
-		}
-		if e.Version == before {
-			return nil
-		}
-		change := &change{}
-		change.touch(e)
-		return change.save(ctx, tx)
+	e, err := s.command(ctx, id, func(_ context.Context, _ pgx.Tx, l loaded) error {
+		return l.RequestCancel(l.now, by, reason)
 	}, WakeCancel, WakeAdmission)
 	if err != nil {
 		return e, fmt.Errorf("cancel: %w", err)

@@ -65,23 +65,23 @@ type UserStatus struct {
 	Used                topics.Requirements
 }
 
-// ledgerAndFeed is what waits and what is in use, by lane, as of the statement: what
+// ledgerAndFeed is what waits and what is in use, by flow, as of the statement: what
 // the admitters have booked, and what they have not seen yet.
 const ledgerAndFeed = `(
-	SELECT lane, resource_class, queued, running, slots, cpu_millis, memory_bytes, gpus FROM admission_ledger
+	SELECT flow, resource_class, queued, running, slots, cpu_millis, memory_bytes, gpus FROM admission_ledger
 	UNION ALL
-	SELECT lane, resource_class, queued, running, slots, cpu_millis, memory_bytes, gpus FROM admission_feed)`
+	SELECT flow, resource_class, queued, running, slots, cpu_millis, memory_bytes, gpus FROM admission_feed)`
 
-// classesSQL costs what lanes there are, and per class a bounded look into the index of
+// classesSQL costs what flows there are, and per class a bounded look into the index of
 // what waits: how many wait makes no difference. Executions of one priority are ordered
 // by the time at which they were ready, so the oldest is the first of one of them.
 const classesSQL = `
 	WITH held AS (
-		SELECT l.id FROM admission_holds h JOIN admission_lanes l ON h.scope = 'all'
+		SELECT l.id FROM admission_holds h JOIN admission_flows l ON h.scope = 'all'
 			OR h.scope = 'class' AND h.resource_class = l.resource_class
 			OR h.scope = 'user' AND h.tenant = l.tenant AND h.user_name = l.user_name),
 	booked AS (
-		SELECT resource_class, sum(queued) AS queued, sum(queued) FILTER (WHERE lane IN (SELECT id FROM held)) AS held,
+		SELECT resource_class, sum(queued) AS queued, sum(queued) FILTER (WHERE flow IN (SELECT id FROM held)) AS held,
 			sum(running) AS running, sum(slots) AS slots,
 			sum(cpu_millis) AS cpu_millis, sum(memory_bytes) AS memory_bytes, sum(gpus) AS gpus
 		FROM ` + ledgerAndFeed + ` AS l WHERE $1 = '' OR resource_class = $1
@@ -114,7 +114,7 @@ const classesSQL = `
 const usersSQL = `
 	SELECT l.resource_class, l.tenant, l.user_name, sum(b.queued)::bigint, sum(b.running)::bigint,
 		sum(b.slots)::integer, sum(b.cpu_millis)::bigint, sum(b.memory_bytes)::bigint, sum(b.gpus)::integer
-	FROM ` + ledgerAndFeed + ` AS b JOIN admission_lanes l ON l.id = b.lane
+	FROM ` + ledgerAndFeed + ` AS b JOIN admission_flows l ON l.id = b.flow
 	WHERE ($1 = '' OR l.resource_class = $1) AND ($2 = '' OR l.tenant = $2) AND ($3 = '' OR l.user_name = $3)
 	GROUP BY l.resource_class, l.tenant, l.user_name HAVING sum(b.queued) <> 0 OR sum(b.running) <> 0
 	ORDER BY sum(b.slots) DESC, sum(b.queued) DESC, l.tenant, l.user_name, l.resource_class LIMIT $4`

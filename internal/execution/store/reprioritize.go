@@ -15,22 +15,9 @@ import (
 // execution.Reprioritize. It returns the execution as it then stands, also together
 // with execution.ErrAdmitted or execution.ErrTerminal, when it comes too late.
 func (s *Store) Reprioritize(ctx context.Context, id string, priority int, by, reason string) (*execution.Execution, error) {
-	if err := checkID(id); err != nil {
-		return nil, err
-	}
-	var e *execution.Execution
-	err := s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		found, err := lockByID(ctx, tx, []string{id})
-		if err != nil {
-			return err
-		}
-		l, ok := found[id]
-		if !ok {
-			return fmt.Errorf("execution %s: %w", id, ErrNotFound)
-		}
-		e = l.Execution
-		before := e.Version
-		if err := e.Reprioritize(l.now, priority, by, reason, s.policy); err != nil || e.Version == before {
+	e, err := s.command(ctx, id, func(ctx context.Context, tx pgx.Tx, l loaded) error {
+		before := l.Version
+		if err := l.Reprioritize(l.now, priority, by, reason, s.policy); err != nil || l.Version == before {
 			return err
 		}
 		// Of the request this is all that ever changes, so save does not write it.
@@ -38,12 +25,7 @@ func (s *Store) Reprioritize(ctx context.Context, id string, priority int, by, r
 			WHERE id = $1::text::uuid`, id, priority); err != nil {
 			return fmt.Errorf("update request: %w", err)
 		}
-		if err := moveLane(ctx, tx, e); err != nil {
-			return err
-		}
-		change := &change{}
-		change.touch(e)
-		return change.save(ctx, tx)
+		return moveFlow(ctx, tx, l.Execution)
 	}, WakeAdmission)
 	if err != nil {
 		return e, fmt.Errorf("reprioritize: %w", err)
@@ -51,17 +33,17 @@ func (s *Store) Reprioritize(ctx context.Context, id string, priority int, by, r
 	return e, nil
 }
 
-// moveLane puts a queued execution into the lane of its priority.
-func moveLane(ctx context.Context, tx pgx.Tx, e *execution.Execution) error {
-	if e.Lane == "" {
+// moveFlow puts a queued execution into the flow of its priority.
+func moveFlow(ctx context.Context, tx pgx.Tx, e *execution.Execution) error {
+	if e.Flow == "" {
 		return nil // it is in none yet
 	}
 	var keys []limits.Key
-	if err := tx.QueryRow(ctx, `SELECT keys FROM admission_lanes WHERE id = $1::text::uuid`, e.Lane).Scan(&keys); err != nil {
-		return fmt.Errorf("read lane: %w", err)
+	if err := tx.QueryRow(ctx, `SELECT keys FROM admission_flows WHERE id = $1::text::uuid`, e.Flow).Scan(&keys); err != nil {
+		return fmt.Errorf("read flow: %w", err)
 	}
 	r := e.Request
-	lane := admission.NewLane(r.ResourceClass, r.Tenant, r.User, r.Executor, r.Priority, keys)
-	e.Lane = lane.ID.String()
-	return saveLanes(ctx, tx, []admission.Lane{lane})
+	flow := admission.NewFlow(r.ResourceClass, r.Tenant, r.User, r.Executor, r.Priority, keys)
+	e.Flow = flow.ID.String()
+	return saveFlows(ctx, tx, []admission.Flow{flow})
 }

@@ -62,7 +62,7 @@ func New(pool *pgxpool.Pool, waker Waker, policy execution.Policy) *Store {
 // columns are those that scan reads, in its order.
 const columns = `id::text, request, state, version, attempt, failures, deliveries,
 	ready_at, rank, due_at, requested_at, queued_at, scheduled_at, started_at, finished_at,
-	worker, lease_expires_at, cancel, result, lane::text, waits, clock_timestamp()`
+	worker, lease_expires_at, cancel, result, flow::text, waits, clock_timestamp()`
 
 // loaded is an execution under its row lock, with the database's time.
 type loaded struct {
@@ -84,7 +84,7 @@ type stored struct {
 	now                                 time.Time
 	ready, rank, due, queued, scheduled *time.Time
 	started, finished, leaseExpires     *time.Time
-	worker, lane                        *string
+	worker, flow                        *string
 }
 
 // targets are where columns are scanned to.
@@ -93,7 +93,7 @@ func (r *stored) targets() []any {
 	return []any{
 		&e.ID, &e.Request, &e.State, &e.Version, &e.Attempt, &e.Failures, &e.Deliveries,
 		&r.ready, &r.rank, &r.due, &e.RequestedAt, &r.queued, &r.scheduled, &r.started, &r.finished,
-		&r.worker, &r.leaseExpires, &e.Cancel, &e.Result, &r.lane, &e.Waiting, &r.now,
+		&r.worker, &r.leaseExpires, &e.Cancel, &e.Result, &r.flow, &e.Waiting, &r.now,
 	}
 }
 
@@ -106,8 +106,8 @@ func (r *stored) loaded() loaded {
 	if r.worker != nil {
 		e.Worker = *r.worker
 	}
-	if r.lane != nil {
-		e.Lane = *r.lane
+	if r.flow != nil {
+		e.Flow = *r.flow
 	}
 	e.MarkStored()
 	return loaded{Execution: &e, now: r.now.UTC()}
@@ -151,6 +151,37 @@ func lockByID(ctx context.Context, tx pgx.Tx, ids []string) (map[string]loaded, 
 		byID[l.ID] = l
 	}
 	return byID, nil
+}
+
+// command runs do on one execution under its row lock and saves it when that has
+// changed it. It returns the execution as it then stands, also together with do's
+// error; nil with ErrNotFound when there is none.
+func (s *Store) command(
+	ctx context.Context, id string, do func(ctx context.Context, tx pgx.Tx, l loaded) error, wake ...string,
+) (*execution.Execution, error) {
+	if err := checkID(id); err != nil {
+		return nil, err
+	}
+	var e *execution.Execution
+	err := s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		found, err := lockByID(ctx, tx, []string{id})
+		if err != nil {
+			return err
+		}
+		l, ok := found[id]
+		if !ok {
+			return fmt.Errorf("execution %s: %w", id, ErrNotFound)
+		}
+		e = l.Execution
+		before := e.Version
+		if err := do(ctx, tx, l); err != nil || e.Version == before {
+			return err
+		}
+		change := &change{}
+		change.touch(e)
+		return change.save(ctx, tx)
+	}, wake...)
+	return e, err
 }
 
 // change is what one transaction does to executions: the rows to write and the
@@ -234,8 +265,9 @@ func inBatch(ctx context.Context, tx pgx.Tx, fn func(b statements) error) error 
 func (c *change) publish(ctx context.Context, tx statements) error {
 	var batch entries
 	for _, e := range c.executions {
+		owner := topics.WithOwner(e.Request.Tenant, e.Request.User)
 		for _, r := range e.TakeEvents() {
-			batch.add(ctx, r.Event, topics.ExecutionEvents, r.Sequence, topics.WithTime(r.At), topics.WithSequence(r.Sequence))
+			batch.add(ctx, r.Event, topics.ExecutionEvents, r.Sequence, topics.WithTime(r.At), topics.WithSequence(r.Sequence), owner)
 		}
 	}
 	for _, task := range c.tasks {
@@ -279,7 +311,7 @@ func update(ctx context.Context, tx statements, executions []*execution.Executio
 	n := len(executions)
 	var (
 		ids, states, workers, cancels, results     = make([]string, n), make([]string, n), make([]*string, n), make([]*string, n), make([]*string, n)
-		lanes, waits                               = make([]*string, n), make([]int16, n)
+		flows, waits                               = make([]*string, n), make([]int16, n)
 		versions, attempts, failures, deliveries   = make([]int64, n), make([]int, n), make([]int, n), make([]int, n)
 		ready, rank, due, queued                   = make([]*time.Time, n), make([]*time.Time, n), make([]*time.Time, n), make([]*time.Time, n)
 		scheduled, started, finished, leaseExpires = make([]*time.Time, n), make([]*time.Time, n), make([]*time.Time, n), make([]*time.Time, n)
@@ -294,8 +326,8 @@ func update(ctx context.Context, tx statements, executions []*execution.Executio
 		if e.Worker != "" {
 			workers[i] = &e.Worker
 		}
-		if e.Lane != "" {
-			lanes[i] = &e.Lane
+		if e.Flow != "" {
+			flows[i] = &e.Flow
 		}
 		var err error
 		if cancels[i], err = jsonText(e.Cancel); err != nil {
@@ -311,17 +343,17 @@ func update(ctx context.Context, tx statements, executions []*execution.Executio
 			deliveries = c.deliveries, ready_at = c.ready_at, rank = c.rank, due_at = c.due_at,
 			queued_at = c.queued_at, scheduled_at = c.scheduled_at, started_at = c.started_at,
 			finished_at = c.finished_at, worker = c.worker, lease_expires_at = c.lease_expires_at,
-			cancel = c.cancel::jsonb, result = c.result::jsonb, lane = c.lane::uuid, waits = c.waits,
+			cancel = c.cancel::jsonb, result = c.result::jsonb, flow = c.flow::uuid, waits = c.waits,
 			offered_at = CASE WHEN c.state = 'SCHEDULED' THEN e.offered_at END
 		FROM unnest($1::text[]::uuid[], $2::text[], $3::bigint[], $4::integer[], $5::integer[], $6::integer[],
 			$7::timestamptz[], $8::timestamptz[], $9::timestamptz[], $10::timestamptz[], $11::timestamptz[],
 			$12::timestamptz[], $13::timestamptz[], $14::timestamptz[], $15::text[], $16::text[], $17::text[],
 			$18::text[], $19::smallint[])
 			AS c(id, state, version, attempt, failures, deliveries, ready_at, rank, due_at, queued_at,
-				scheduled_at, started_at, finished_at, lease_expires_at, worker, cancel, result, lane, waits)
+				scheduled_at, started_at, finished_at, lease_expires_at, worker, cancel, result, flow, waits)
 		WHERE e.id = c.id`,
 		ids, states, versions, attempts, failures, deliveries, ready, rank, due, queued,
-		scheduled, started, finished, leaseExpires, workers, cancels, results, lanes, waits)
+		scheduled, started, finished, leaseExpires, workers, cancels, results, flows, waits)
 	return err
 }
 

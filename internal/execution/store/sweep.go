@@ -9,33 +9,33 @@ import (
 	"github.com/millrace/millrace/internal/limits"
 )
 
-// sweepPerRound bounds how many lanes and buckets one round removes.
+// sweepPerRound bounds how many flows and buckets one round removes.
 const sweepPerRound = 5000
 
-// sweep removes lanes that have been empty for an hour and buckets that are full, so
+// sweep removes flows that have been empty for an hour and buckets that are full, so
 // that the tables do not grow with the users and keys there have ever been. Both are
-// as good as rows that never were: a lane is made again by whoever queues into it, and
+// as good as rows that never were: a flow is made again by whoever queues into it, and
 // a bucket that is not there is a full one.
 func (r *admissionRound) sweep(ctx context.Context) error {
 	var alone bool
-	// Nobody queues into a lane between the look at it and its end. Where somebody is
+	// Nobody queues into a flow between the look at it and its end. Where somebody is
 	// about to, sweeping can wait.
-	if err := r.tx.QueryRow(ctx, `SELECT pg_try_advisory_xact_lock($1)`, int64(lanesLock)).Scan(&alone); err != nil {
-		return fmt.Errorf("sweep lanes: %w", err)
+	if err := r.tx.QueryRow(ctx, `SELECT pg_try_advisory_xact_lock($1)`, int64(flowsLock)).Scan(&alone); err != nil {
+		return fmt.Errorf("sweep flows: %w", err)
 	}
 	if !alone {
 		return nil
 	}
 	if _, err := r.tx.Exec(ctx, `
 		WITH gone AS (
-			DELETE FROM admission_ledger WHERE lane IN (
-				SELECT lane FROM admission_ledger g
+			DELETE FROM admission_ledger WHERE flow IN (
+				SELECT flow FROM admission_ledger g
 				WHERE resource_class = $1 AND queued = 0 AND running = 0 AND updated_at < clock_timestamp() - interval '1 hour'
-					AND NOT EXISTS (SELECT FROM admission_feed f WHERE f.resource_class = $1 AND f.lane = g.lane)
+					AND NOT EXISTS (SELECT FROM admission_feed f WHERE f.resource_class = $1 AND f.flow = g.flow)
 				LIMIT $2)
-			RETURNING lane)
-		DELETE FROM admission_lanes WHERE id IN (SELECT lane FROM gone)`, r.Class, sweepPerRound); err != nil {
-		return fmt.Errorf("sweep lanes: %w", err)
+			RETURNING flow)
+		DELETE FROM admission_flows WHERE id IN (SELECT flow FROM gone)`, r.Class, sweepPerRound); err != nil {
+		return fmt.Errorf("sweep flows: %w", err)
 	}
 	if _, err := r.tx.Exec(ctx, `
 		DELETE FROM limit_buckets WHERE ctid = ANY (ARRAY(
@@ -53,7 +53,7 @@ const inUseSQL = `
 	SELECT coalesce(b.limit_name, n.name), coalesce(b.key, n.value), coalesce(n.running, 0)::bigint
 	FROM (SELECT * FROM limit_buckets WHERE limit_name = ANY ($1) AND in_use <> 0) AS b FULL JOIN (
 		SELECT k."limit" COLLATE "C" AS name, k.value COLLATE "C" AS value, sum(g.running) AS running
-		FROM admission_ledger g JOIN admission_lanes l ON l.id = g.lane,
+		FROM admission_ledger g JOIN admission_flows l ON l.id = g.flow,
 			jsonb_to_recordset(l.keys) AS k("limit" text, value text)
 		WHERE g.running <> 0 AND k."limit" = ANY ($1) GROUP BY 1, 2) AS n
 	ON n.name = b.limit_name AND n.value = b.key

@@ -68,12 +68,12 @@ func AdmitterLease(class string) string { return "admitter:" + class }
 // Classes returns the resource classes that need an admitter: those for which there
 // are live workers, and those in which something has ever been queued.
 func (s *Store) Classes(ctx context.Context) ([]string, error) {
-	// Lanes may be many and classes are few: each step looks up the next class.
+	// Flows may be many and classes are few: each step looks up the next class.
 	rows, err := s.pool.Query(ctx, `
 		WITH RECURSIVE queued(class) AS (
-			SELECT min(resource_class) FROM admission_lanes
+			SELECT min(resource_class) FROM admission_flows
 			UNION ALL
-			SELECT (SELECT min(resource_class) FROM admission_lanes WHERE resource_class > queued.class)
+			SELECT (SELECT min(resource_class) FROM admission_flows WHERE resource_class > queued.class)
 			FROM queued WHERE queued.class IS NOT NULL)
 		SELECT class FROM queued WHERE class IS NOT NULL
 		UNION SELECT resource_class FROM workers WHERE expires_at > clock_timestamp()

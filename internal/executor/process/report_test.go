@@ -3,14 +3,12 @@
 package process_test
 
 import (
-	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"log/slog"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -20,6 +18,7 @@ import (
 	"github.com/millrace/millrace/internal/executor"
 	"github.com/millrace/millrace/internal/executor/executortest"
 	"github.com/millrace/millrace/internal/executor/process"
+	"github.com/millrace/millrace/internal/testenv/transcript"
 )
 
 // told runs a script and returns what it has told.
@@ -51,24 +50,6 @@ func TestFormsOfReports(t *testing.T) {
 	assert.Equal(t, [][]byte{[]byte("half")}, checkpoints)
 }
 
-// logs is where a logger can write to while a test reads.
-type logs struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *logs) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-func (l *logs) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.String()
-}
-
 func TestReportsThatMakeNoSenseAreSkipped(t *testing.T) {
 	t.Parallel()
 	large := base64.StdEncoding.EncodeToString(make([]byte, executor.MaxCheckpointBytes+1))
@@ -90,7 +71,7 @@ func TestReportsThatMakeNoSenseAreSkipped(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			out := new(logs)
+			out := new(transcript.Text)
 			e, err := process.New(process.Config{WorkRoot: t.TempDir(), Logger: slog.New(slog.NewTextHandler(out, nil))})
 			require.NoError(t, err)
 			t.Cleanup(func() { assert.NoError(t, e.Close()) })

@@ -7,10 +7,12 @@ import (
 	"math/rand/v2"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/millrace/millrace/internal/delivery"
 	"github.com/millrace/millrace/internal/kafka"
@@ -315,6 +317,38 @@ func testTail(t *testing.T, b *bench) {
 	ended, cancel := context.WithCancel(b.ctx())
 	cancel()
 	require.NoError(t, tail.Run(ended, func(topics.Record) error { return nil }))
+}
+
+// testTailTransaction: what is no record, as the end of a transaction, is not handed
+// over, and the position passes it.
+func testTailTransaction(t *testing.T, b *bench) {
+	b.create(1)
+	client, err := kgo.NewClient(kgo.SeedBrokers(b.cfg.Brokers...), kgo.TransactionalID(b.topic), kgo.DefaultProduceTopic(b.topic))
+	require.NoError(t, err)
+	defer client.Close()
+	tail, err := kafka.NewTail(b.ctx(), b.cfg, kafka.TailConfig{Topics: []string{b.topic}})
+	require.NoError(t, err)
+	defer tail.Close()
+	require.NoError(t, client.BeginTransaction())
+	require.NoError(t, client.ProduceSync(b.ctx(), kgo.StringRecord("inside")).FirstErr())
+	require.NoError(t, client.EndTransaction(b.ctx(), kgo.TryCommit))
+	end, err := b.admin.EndOffsets(b.ctx(), b.topic)
+	require.NoError(t, err)
+	require.Greater(t, end[b.topic][0], int64(1), "the end of the transaction has an offset")
+
+	ctx, cancel := context.WithCancel(b.ctx())
+	var got atomic.Int32
+	done := make(chan error, 1)
+	go func() {
+		done <- tail.Run(ctx, func(r topics.Record) error {
+			got.Add(1)
+			return nil
+		})
+	}()
+	require.Eventually(t, func() bool { return tail.Positions()[b.topic][0] == end[b.topic][0] }, patience, time.Millisecond)
+	cancel()
+	require.NoError(t, <-done)
+	require.EqualValues(t, 1, got.Load())
 }
 
 func counted(entries []entry, partition int32) int {

@@ -100,6 +100,7 @@ func Run(t *testing.T, broker Broker) {
 		"a failing hook stalls and recovers":                 testFailingHook,
 		"a context ends its subscription alone":              testUnsubscribe,
 		"a tail resumes without gap or repetition":           testTail,
+		"a tail passes the end of a transaction":             testTailTransaction,
 		"slow consumers bound what is fetched":               testPrefetchIsBounded,
 		"messages and records keep their form":               testForms,
 	} {

@@ -176,13 +176,13 @@ func write(ctx context.Context, tx pgx.Tx, c Change, by string) error {
 
 // queued counts the executions that wait and that a change finds queued.
 func queued(ctx context.Context, tx pgx.Tx, c Change) (n int64, err error) {
-	const under = ` JOIN admission_lanes l ON l.id = q.lane AND l.keys @> jsonb_build_array(jsonb_build_object('limit', $1::text))`
+	const under = ` JOIN admission_flows l ON l.id = q.flow AND l.keys @> jsonb_build_array(jsonb_build_object('limit', $1::text))`
 	condition, args := under, []any{c.Name}
 	if c.Kind == Added {
 		condition, args = "", nil
 	}
 	err = tx.QueryRow(ctx, `
 		SELECT coalesce(sum(q.queued), 0)::bigint
-		FROM (SELECT lane, queued FROM admission_ledger UNION ALL SELECT lane, queued FROM admission_feed) AS q`+condition, args...).Scan(&n)
+		FROM (SELECT flow, queued FROM admission_ledger UNION ALL SELECT flow, queued FROM admission_feed) AS q`+condition, args...).Scan(&n)
 	return n, err
 }

@@ -72,24 +72,24 @@ func summary(changes []store.Change) []string {
 	return lines
 }
 
-// lane puts executions into a lane, as the admission keeps them.
-func (b *bench) lane(keys string, ledger, feed int) {
+// flow puts executions into a flow, as the admission keeps them.
+func (b *bench) flow(keys string, ledger, feed int) {
 	b.t.Helper()
-	b.exec(`WITH lane AS (
-			INSERT INTO admission_lanes (id, resource_class, tenant, user_name, executor, priority, keys)
+	b.exec(`WITH flow AS (
+			INSERT INTO admission_flows (id, resource_class, tenant, user_name, executor, priority, keys)
 			VALUES (gen_random_uuid(), 'default', 't', 'u', 'process', 3, $1) RETURNING id),
 		counted AS (
-			INSERT INTO admission_ledger (lane, resource_class, queued) SELECT id, 'default', $2 FROM lane)
-		INSERT INTO admission_feed (resource_class, lane, queued, running, slots, cpu_millis, memory_bytes, gpus)
-		SELECT 'default', id, $3, 0, 0, 0, 0, 0 FROM lane`, keys, ledger, feed)
+			INSERT INTO admission_ledger (flow, resource_class, queued) SELECT id, 'default', $2 FROM flow)
+		INSERT INTO admission_feed (resource_class, flow, queued, running, slots, cpu_millis, memory_bytes, gpus)
+		SELECT 'default', id, $3, 0, 0, 0, 0, 0 FROM flow`, keys, ledger, feed)
 }
 
 func TestChangesAreFoundOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.lane(`[{"limit":"team","value":"blue"},{"limit":"user","value":"t/u"}]`, 5, -2)
-	b.lane(`[{"limit":"team","value":"red"}]`, 0, 4)
-	b.lane(`[]`, 10, 0)
+	b.flow(`[{"limit":"team","value":"blue"},{"limit":"user","value":"t/u"}]`, 5, -2)
+	b.flow(`[{"limit":"team","value":"red"}]`, 0, 4)
+	b.flow(`[]`, 10, 0)
 	assert.Empty(t, b.declare("c1"))
 	assert.Equal(t, []string{"team added 17", "user added 17"}, b.declare("c1", user(), team()))
 	assert.Empty(t, b.declare("c2", team(), user()), "the same in another order")

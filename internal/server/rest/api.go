@@ -62,6 +62,7 @@ type Deps struct {
 	DeadLetters DeadLetters
 	Outbox      Outbox
 	Consumers   Consumers
+	Replays     Replays
 	Holds       Holds
 	Limits      Limits
 	Queue       Queue

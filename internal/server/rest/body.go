@@ -58,8 +58,11 @@ func checkMediaType(h http.Header) error {
 	return problem.UnsupportedMediaType().With("send the body as application/json")
 }
 
+// many marks a parameter that may be given more than once.
+const many = "..."
+
 // checkQuery refuses parameters that the route does not know, those that are
-// given twice, and texts that cannot be stored.
+// given twice where they are not marked by many, and texts that cannot be stored.
 func checkQuery(r *http.Request, known ...string) (url.Values, error) {
 	q, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
@@ -67,9 +70,10 @@ func checkQuery(r *http.Request, known ...string) (url.Values, error) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(q)) {
 		switch {
+		case slices.Contains(known, name+many):
 		case !slices.Contains(known, name):
 			return nil, badParameter(name, "unknown_parameter", "is not a parameter of this route")
-		case len(q[name]) > 1 && name != "type":
+		case len(q[name]) > 1:
 			return nil, badParameter(name, "duplicate_parameter", "is given more than once")
 		}
 		for _, value := range q[name] {

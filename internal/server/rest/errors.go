@@ -16,6 +16,7 @@ import (
 	limitstore "github.com/millrace/millrace/internal/limits/store"
 	"github.com/millrace/millrace/internal/outbox"
 	"github.com/millrace/millrace/internal/postgres"
+	"github.com/millrace/millrace/internal/replay"
 	"github.com/millrace/millrace/internal/results"
 	"github.com/millrace/millrace/internal/server/problem"
 	"github.com/millrace/millrace/internal/server/sse"
@@ -63,6 +64,11 @@ func errorTable() []mapping {
 		{err: deadletter.ErrJobNotFound, kind: problem.RedriveNotFound()},
 		{err: deadletter.ErrJobState, kind: problem.RedriveState()},
 		{err: deadletter.ErrNothingToDo, kind: problem.NothingToRedrive()},
+		{err: replay.ErrNotFound, kind: problem.ReplayNotFound()},
+		{err: replay.ErrState, kind: problem.ReplayState()},
+		{err: replay.ErrTooMany, kind: problem.TooManyReplays()},
+		{err: replay.ErrKeyConflict, kind: problem.IdempotencyConflict(),
+			detail: "use a new Idempotency-Key for a new replay, and the same replay with the same key"},
 		{err: postgres.ErrPageToken, kind: problem.InvalidPageToken()},
 		{err: deadletter.ErrNotFound, kind: problem.DeadLetterNotFound()},
 		{err: deadletter.ErrNotOpen, kind: problem.DeadLetterNotOpen()},
@@ -82,7 +88,7 @@ func errorTable() []mapping {
 		{err: limitstore.ErrNotFound, kind: problem.LimitNotFound()},
 		{err: errHistoryToken, kind: problem.InvalidPageToken()},
 		{err: sse.ErrCursor, kind: problem.InvalidCursor(),
-			detail: "send back the id of the last event as it was, to the same URL"},
+			detail: "send back the id of the last event as it was, to a stream of the same topic"},
 		{err: sse.ErrTooMany, kind: problem.TooManyStreams(), retryAfter: 10 * time.Second},
 		{err: sse.ErrClosing, kind: problem.ShuttingDown(), retryAfter: 3 * time.Second},
 		{err: sse.ErrUnavailable, kind: problem.EventsUnavailable(), detail: "the event log cannot be read", retryAfter: 3 * time.Second},
@@ -154,6 +160,8 @@ func requestProblem(err error) *problem.Problem {
 		return invalidBody(fieldFaults(invalid, ""))
 	case errors.As(err, &edit):
 		return editProblem(edit)
+	case replayProblem(err) != nil:
+		return replayProblem(err)
 	case errors.As(err, &tooLarge):
 		return problem.BodyTooLarge().With(fmt.Sprintf("at most %d bytes are accepted", tooLarge.Limit))
 	}

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"net/url"
 	"strings"
 
 	"github.com/millrace/millrace/internal/eventlog"
@@ -114,34 +115,83 @@ func (a *API) liveEvents(w http.ResponseWriter, r *http.Request) {
 }
 
 func (a *API) streamEvents(w http.ResponseWriter, r *http.Request) error {
-	q, err := checkQuery(r, "execution_id", "type", "last_event_id")
+	q, err := checkQuery(r, "topic", "execution_id"+many, "instance_id"+many, "user"+many, "type"+many, "last_event_id")
 	if err != nil {
 		return err
 	}
 	if accept := r.Header.Get("Accept"); accept != "" && !accepts(r, eventStream) && !strings.Contains(accept, "*/*") {
 		return problem.NotAcceptable().With("this is a stream of server-sent events: accept " + eventStream)
 	}
-	filter := sse.Filter{ExecutionID: q.Get("execution_id")}
-	for _, list := range q["type"] {
-		for name := range strings.SplitSeq(list, ",") {
-			if name = strings.TrimSpace(name); name == "" {
-				return badParameter("type", "invalid", "is empty")
-			}
-			filter.Types = append(filter.Types, name)
-		}
-	}
-	if filter.ExecutionID != "" {
-		if _, err := a.find(r.Context(), filter.ExecutionID); err != nil {
-			return err
-		}
-	} else if auth.From(r.Context()).Tenant != "" {
-		// Events do not say whose they are; their executions do.
-		return problem.Forbidden().With("the token sees one tenant only: choose an execution with execution_id")
+	topic, filter, err := a.streamFilter(r.Context(), q)
+	if err != nil {
+		return err
 	}
 	if headOnly(w, r) {
 		return nil
 	}
-	return a.deps.Streams.Events(w, r, filter)
+	return a.deps.Streams.Events(w, r, topic, filter)
+}
+
+// streamFilter reads which events a stream is of.
+func (a *API) streamFilter(ctx context.Context, q url.Values) (topic topics.Topic, f sse.Filter, err error) {
+	lists := map[string][]string{}
+	for _, name := range []string{"execution_id", "instance_id", "user", "type"} {
+		if lists[name], err = listed(q, name); err != nil {
+			return "", f, err
+		}
+	}
+	executions, instances := lists["execution_id"], lists["instance_id"]
+	topic = topics.Topic(q.Get("topic"))
+	if topic == "" {
+		if topic = topics.ExecutionEvents; len(instances) > 0 && len(executions) == 0 {
+			topic = topics.FlowLifecycle
+		}
+	}
+	f = sse.Filter{Tenant: auth.From(ctx).Tenant, Users: lists["user"], Types: lists["type"]}
+	switch topic {
+	case topics.ExecutionEvents:
+		if len(instances) > 0 {
+			return "", f, badParameter("instance_id", "invalid", "selects events of the topic %s", topics.FlowLifecycle)
+		}
+		f.Subjects = executions
+		for _, id := range executions {
+			if _, err := a.find(ctx, id); err != nil {
+				return "", f, err
+			}
+		}
+	case topics.FlowLifecycle:
+		if len(executions) > 0 {
+			return "", f, badParameter("execution_id", "invalid", "selects events of the topic %s", topics.ExecutionEvents)
+		}
+		f.Subjects = instances
+		if f.Tenant != "" {
+			return "", f, problem.Forbidden().With("the token sees one tenant only, and events of workflows do not say whose they are")
+		}
+	default:
+		return "", f, badParameter("topic", "invalid", "must be %s or %s", topics.ExecutionEvents, topics.FlowLifecycle)
+	}
+	return topic, f, nil
+}
+
+// maxListed bounds a parameter that is a list: each event is held against all of it.
+const maxListed = 100
+
+// listed reads a parameter that may be repeated, or hold several values, separated by
+// commas.
+func listed(q url.Values, name string) ([]string, error) {
+	var values []string
+	for _, list := range q[name] {
+		for value := range strings.SplitSeq(list, ",") {
+			if value = strings.TrimSpace(value); value == "" {
+				return nil, badParameter(name, "invalid", "is empty")
+			}
+			values = append(values, value)
+		}
+	}
+	if len(values) > maxListed {
+		return nil, badParameter(name, "out_of_range", "has %d values, %d are allowed", len(values), maxListed)
+	}
+	return values, nil
 }
 
 // headOnly answers a HEAD request for a stream, which would never end.

@@ -324,7 +324,7 @@ func newBench(t testing.TB, change func(*Deps, *Config)) *bench {
 		Lists: lists(func(projections.Filter, projections.Page) (projections.ExecutionPage, error) {
 			return projections.ExecutionPage{}, nil
 		}),
-		Streams: sse.NewStreams(sse.NewHub(nil, logger, nil), noHistory{}, sse.Config{}),
+		Streams: sse.NewStreams(noHistory{}, sse.Config{}, sse.NewHub(topics.ExecutionEvents, nil, logger, nil)),
 	}
 	config := Config{Version: "test"}
 	if change != nil {

@@ -296,12 +296,18 @@ func (a *API) resultDoc() huma.Operation {
 
 func (a *API) liveDoc() huma.Operation {
 	return huma.Operation{
-		OperationID: "stream-events", Summary: "The events of all executions, live", Tags: []string{tagEvents},
-		Description: "Server-sent events. The id of each is a cursor: a client that comes back with the last one it saw " +
-			"misses nothing and gets nothing twice. A client that does not keep up gets an event `dropped`.",
+		OperationID: "stream-events", Summary: "Events of all executions or workflows, live", Tags: []string{tagEvents},
+		Description: "Server-sent events, from now on. The id of each is a cursor: a client that comes back with the last one it " +
+			"saw, to any process of the API and with any filter, misses nothing and gets nothing twice. Events of one execution " +
+			"or instance come in order. Every 15 s a comment comes if nothing else does. Events `reset` (events are missing here), " +
+			"`dropped` (the client did not keep up; it should connect again with its last id) and `shutdown` are about the stream " +
+			"itself. Each filter may be repeated, or hold up to 100 values separated by commas.",
 		Parameters: []*huma.Param{
-			param("query", "execution_id", "string", "Events of one execution only"),
-			param("query", "type", "string", "CloudEvents types; repeat it, or separate by commas"),
+			param("query", "topic", "string", "execution_events (the default) or flow-lifecycle-out (the default with instance_id)"),
+			param("query", "execution_id", "string", "Events of these executions only"),
+			param("query", "instance_id", "string", "Events of these workflow instances only"),
+			param("query", "user", "string", "Events of executions of these users only"),
+			param("query", "type", "string", "Events of these CloudEvents types only; one that ends with * stands for all that begin so"),
 			param("query", "last_event_id", "string", "The same as the header Last-Event-ID"),
 			param("header", "Last-Event-ID", "string", "Go on behind this event"),
 		},

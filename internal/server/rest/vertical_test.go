@@ -75,8 +75,8 @@ func newVertical(t testing.TB, timeout time.Duration) *vertical {
 	require.NoError(t, err)
 	t.Cleanup(recorded.Close)
 
-	hub := sse.NewHub(sse.NewKafkaLog(broker, admin, "execution_events"), log, nil)
-	streams := sse.NewStreams(hub, eventlog.NewReader(pool), sse.Config{Ping: 20 * time.Millisecond})
+	hub := sse.NewHub(topics.ExecutionEvents, sse.NewKafkaLog(broker, admin, "execution_events"), log, nil)
+	streams := sse.NewStreams(eventlog.NewReader(pool), sse.Config{Ping: 20 * time.Millisecond}, hub)
 	executions := store.New(pool, signals, execution.DefaultPolicy())
 	api, err := New(Deps{
 		Executions: executions, Lists: projections.NewReader(pool),
@@ -240,6 +240,45 @@ func TestAStreamOutlivesTheTimeoutsOfRequestsAndEndsWithItsExecution(t *testing.
 	}
 	require.NoError(t, lines.Err())
 	assert.Equal(t, []string{"millrace.execution.requested.v1", "millrace.execution.cancelled.v1", "end"}, events)
+}
+
+// A stream shows what its filters say, of whose events those are as well; a tenant's
+// token shows its tenant's.
+func TestAStreamOfSomeUsers(t *testing.T) {
+	t.Parallel()
+	v := newVertical(t, time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	open := func(query string) *bufio.Scanner {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, v.url+"/v1/events?"+query, nil)
+		require.NoError(t, err)
+		stream, err := http.DefaultClient.Do(req)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = stream.Body.Close() })
+		require.Equal(t, 200, stream.StatusCode)
+		return bufio.NewScanner(stream.Body)
+	}
+	streams := []*bufio.Scanner{
+		open("user=ada,bob&type=millrace.execution.requested.v1"),
+		open("user=eve&user=bob&type=millrace.execution.*"),
+	}
+	for _, user := range []string{"eve", "ada", "dan", "bob"} {
+		_, err := v.store.Submit(ctx, []topics.Request{{Tenant: "acme", User: user, Executor: "process", Spec: []byte(`{"command":["true"]}`)}})
+		require.NoError(t, err)
+	}
+	for i, want := range [][]string{{"ada", "bob"}, {"bob", "eve"}} {
+		var users []string
+		for len(users) < len(want) && streams[i].Scan() {
+			if data, found := strings.CutPrefix(streams[i].Text(), "data: "); found {
+				var event struct{ Tenant, User string }
+				require.NoError(t, json.Unmarshal([]byte(data), &event))
+				assert.Equal(t, "acme", event.Tenant)
+				users = append(users, event.User)
+			}
+		}
+		require.NoError(t, streams[i].Err())
+		assert.ElementsMatch(t, want, users)
+	}
 }
 
 func BenchmarkSubmitToPostgres(b *testing.B) {

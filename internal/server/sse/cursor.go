@@ -1,6 +1,7 @@
 package sse
 
 import (
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
 	"errors"
@@ -11,48 +12,65 @@ import (
 var ErrCursor = errors.New("last event id is not valid")
 
 const (
-	topicCursor     = 1 // of the topic: an offset per partition
 	executionCursor = 2 // of one execution: its version
+	topicCursor     = 3 // of a topic: which one it is, and an offset per partition
 
 	maxPartitions = 4096
 	maxCursorText = 32 << 10
 )
 
+// cursor is what a client of a topic comes back with.
+type cursor struct {
+	// topic stands for the name of the topic, incarnation for its identity at the
+	// broker: a topic that was deleted and made anew has another one.
+	topic, incarnation uint32
+	at                 Position
+}
+
+// tag is a short stand-in for something that is only compared.
+func tag(b []byte) uint32 {
+	sum := sha256.Sum256(b)
+	return binary.BigEndian.Uint32(sum[:])
+}
+
 // Position is a place in the topic: for each partition, the offset of the next
 // record.
 type Position []int64
 
-// text returns the position as a cursor.
-func (p Position) text() string {
-	b := make([]byte, 0, 2+5*len(p))
+// text returns the cursor as clients see it.
+func (c cursor) text() string {
+	b := make([]byte, 0, 11+5*len(c.at))
 	b = append(b, topicCursor)
-	b = binary.AppendUvarint(b, uint64(len(p)))
-	for _, offset := range p {
+	b = binary.BigEndian.AppendUint32(b, c.topic)
+	b = binary.BigEndian.AppendUint32(b, c.incarnation)
+	b = binary.AppendUvarint(b, uint64(len(c.at)))
+	for _, offset := range c.at {
 		b = binary.AppendUvarint(b, uint64(max(offset, 0)))
 	}
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
-// parsePosition reads a cursor of the topic, or returns ErrCursor.
-func parsePosition(s string) (Position, error) {
+// parseCursor reads a cursor of a topic, or returns ErrCursor.
+func parseCursor(s string) (cursor, error) {
 	b, err := cursorBytes(s, topicCursor)
-	if err != nil {
-		return nil, err
+	if err != nil || len(b) < 8 {
+		return cursor{}, ErrCursor
 	}
-	count, b, ok := cutNumber(b)
+	c := cursor{topic: binary.BigEndian.Uint32(b), incarnation: binary.BigEndian.Uint32(b[4:])}
+	count, b, ok := cutNumber(b[8:])
 	if !ok || count > maxPartitions || count > int64(len(b)) {
-		return nil, ErrCursor
+		return cursor{}, ErrCursor
 	}
-	p := make(Position, count)
-	for i := range p {
-		if p[i], b, ok = cutNumber(b); !ok {
-			return nil, ErrCursor
+	c.at = make(Position, count)
+	for i := range c.at {
+		if c.at[i], b, ok = cutNumber(b); !ok {
+			return cursor{}, ErrCursor
 		}
 	}
 	if len(b) > 0 {
-		return nil, ErrCursor
+		return cursor{}, ErrCursor
 	}
-	return p, nil
+	return c, nil
 }
 
 func sequenceText(sequence int64) string {
@@ -116,6 +134,15 @@ func (p *Position) advance(partition int, offset int64) {
 		*p = append(*p, 0)
 	}
 	(*p)[partition] = max((*p)[partition], offset)
+}
+
+// back returns p with every partition further back by span, but not before start.
+func (p Position) back(span int64, start Position) Position {
+	q := make(Position, len(p))
+	for i, offset := range p {
+		q[i] = min(offset, max(offset-span, start.at(i)))
+	}
+	return q
 }
 
 // merge moves every partition forward to where q is, never back.

@@ -45,11 +45,11 @@ func (s *Streams) Execution(w http.ResponseWriter, r *http.Request, req Executio
 		}
 	}
 	// First join, then ask and read: what happens in between is in the buffer.
-	sub, err := s.hub.attach(r.Context(), Filter{ExecutionID: req.ID}.match)
+	sub, err := s.executions.attach(r.Context(), Filter{Subjects: []string{req.ID}})
 	if err != nil {
 		return err
 	}
-	defer s.hub.detach(sub)
+	defer s.executions.detach(sub)
 	if t.known, t.ended, err = req.Stand(r.Context()); err != nil {
 		return err
 	}
@@ -61,7 +61,7 @@ func (s *Streams) Execution(w http.ResponseWriter, r *http.Request, req Executio
 		t.out.notice(sequenceText(t.sent), EventEnd, Notice{Reason: "ended"})
 		_ = t.out.flush()
 	default:
-		farewell(r.Context(), t.out, s, sequenceText(t.sent), err)
+		farewell(r.Context(), t.out, s.executions, s.isClosing(), sequenceText(t.sent), err)
 	}
 	return nil
 }
@@ -175,7 +175,9 @@ func (t *thread) writeReady() {
 		}
 		delete(t.ahead, t.sent+1)
 		t.sent++
-		t.out.event(sequenceText(t.sent), it.envelope.Type, it.json)
+		if text := it.text(); text != nil {
+			t.out.event(sequenceText(t.sent), it.envelope.Type, text)
+		}
 		t.progress, t.delay = time.Now(), t.streams.config.Refill
 		if state, changes := execution.StateAfter(it.envelope.Type); changes && state.Terminal() {
 			t.ended = true

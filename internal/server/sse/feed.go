@@ -10,34 +10,24 @@ import (
 	"github.com/millrace/millrace/topics"
 )
 
-// Filter selects events of the topic. A zero field selects nothing away.
-type Filter struct {
-	ExecutionID string
-	// Types are CloudEvents types; any of them.
-	Types []string
-}
-
-func (f Filter) match(env *topics.Envelope) bool {
-	if f.ExecutionID != "" && env.Subject != f.ExecutionID {
-		return false
+// Events answers a request with the events of a topic, from its cursor on or from now.
+// An error means that nothing was written yet.
+func (s *Streams) Events(w http.ResponseWriter, r *http.Request, topic topics.Topic, filter Filter) error {
+	hub, ok := s.hubs[topic]
+	if !ok {
+		return ErrTopic
 	}
-	return len(f.Types) == 0 || slices.Contains(f.Types, env.Type)
-}
-
-// Events answers a request with the events of the topic, from its cursor on or
-// from now. An error means that nothing was written yet.
-func (s *Streams) Events(w http.ResponseWriter, r *http.Request, filter Filter) error {
 	if err := s.enter(); err != nil {
 		return err
 	}
 	defer s.leave()
-	f := &feed{streams: s, filter: filter}
+	f := &feed{streams: s, hub: hub, filter: filter}
 	if id := LastEventID(r); id != "" {
-		position, err := parsePosition(id)
+		c, err := parseCursor(id)
 		if err != nil {
 			return err
 		}
-		if err := f.resume(r.Context(), position); err != nil {
+		if err := f.resume(r.Context(), c); err != nil {
 			return err
 		}
 	} else if err := f.join(r.Context()); err != nil {
@@ -45,7 +35,7 @@ func (s *Streams) Events(w http.ResponseWriter, r *http.Request, filter Filter) 
 	}
 	defer func() {
 		if f.sub != nil {
-			s.hub.detach(f.sub)
+			hub.detach(f.sub)
 		}
 	}()
 	f.out = newWriter(w, s.config.WriteTimeout)
@@ -53,54 +43,69 @@ func (s *Streams) Events(w http.ResponseWriter, r *http.Request, filter Filter) 
 	return nil
 }
 
-// feed is one client's stream of the topic.
+// feed is one client's stream of a topic.
 type feed struct {
 	streams *Streams
+	hub     *Hub
 	filter  Filter
 	out     *writer
-	// position is where the client stands: everything before it was written or was
-	// not for this client.
-	position Position
+	// cursor is where the client stands: everything before it was written or was not
+	// for this client.
+	cursor cursor
 	// sub is set from when the client has joined the hub.
 	sub *subscriber
-	// target is what has to be read from the topic before the hub's buffer is.
-	target Position
-	// reset is set when events are missing before position.
+	// missed is what the hub remembers for the client, before what is in its buffer.
+	missed []*item
+	// target is what has to be read from the topic before the hub's buffer is; start is
+	// where the topic begins.
+	target, start Position
+	// reset is set when events are missing before the cursor.
 	reset bool
 }
 
 // join joins the hub at the point where it is.
 func (f *feed) join(ctx context.Context) error {
-	sub, err := f.streams.hub.attach(ctx, f.filter.match)
+	sub, err := f.hub.attach(ctx, f.filter)
 	if err != nil {
 		return err
 	}
 	f.sub = sub
-	if f.position == nil {
-		f.position = sub.from.clone()
+	if f.cursor.at == nil {
+		f.cursor = sub.from
+		f.cursor.at = f.cursor.at.clone()
 	}
-	f.target = sub.from
+	f.target = sub.from.at
 	return nil
 }
 
 // resume goes back to the cursor, or to the nearest place that the topic has.
-func (f *feed) resume(ctx context.Context, cursor Position) error {
-	start, end, err := f.streams.hub.log.Bounds(ctx)
+func (f *feed) resume(ctx context.Context, c cursor) error {
+	var err error
+	if f.sub, f.missed, err = f.hub.rejoin(ctx, f.filter, c); err != nil || f.sub != nil {
+		f.cursor, f.target = c, c.at
+		return err
+	}
+	bounds, err := f.hub.log.Bounds(ctx)
 	if err != nil {
 		return errors.Join(ErrUnavailable, err)
 	}
-	f.position = make(Position, len(end))
+	incarnation := tag(bounds.ID[:])
+	if c.incarnation != incarnation {
+		c.at, f.reset = nil, true // of a topic that is no more: this one is all new
+	}
+	start, end := bounds.Start, bounds.End
+	f.cursor = cursor{topic: c.topic, incarnation: incarnation, at: make(Position, len(end))}
 	for i := range end {
-		at := cursor.at(i)
-		if i >= len(cursor) {
+		at := c.at.at(i)
+		if i >= len(c.at) {
 			at = start.at(i) // a partition that was added since: all of it is new
 		}
-		f.position[i] = min(max(at, start.at(i)), end.at(i))
-		f.reset = f.reset || f.position[i] != at
+		f.cursor.at[i] = min(max(at, start.at(i)), end.at(i))
+		f.reset = f.reset || f.cursor.at[i] != at
 	}
-	f.reset = f.reset || len(cursor) > len(end)
-	f.target = end
-	if f.position.reached(end) {
+	f.reset = f.reset || len(c.at) > len(end)
+	f.target, f.start = end, start
+	if f.cursor.at.reached(end) {
 		return f.join(ctx)
 	}
 	return nil
@@ -109,80 +114,155 @@ func (f *feed) resume(ctx context.Context, cursor Position) error {
 // run writes until the client, the server or the hub ends it.
 func (f *feed) run(ctx context.Context) {
 	if f.reset {
-		f.out.notice(f.position.text(), EventReset, Notice{
+		f.out.notice(f.cursor.text(), EventReset, Notice{
 			Reason: "gap", Detail: "the topic no longer holds the events behind your last event id"})
 	} else {
-		f.out.ping(f.position.text())
+		f.out.ping(f.cursor.text())
 	}
 	if f.out.flush() != nil {
 		return
 	}
-	if !f.position.reached(f.target) || f.sub == nil {
+	if !f.cursor.at.reached(f.target) || f.sub == nil {
 		if err := f.catchUp(ctx); err != nil {
 			f.end(ctx, err)
 			return
 		}
 	}
+	for _, it := range f.missed {
+		f.cursor.at.advance(it.partition, it.offset+1)
+		f.write(it, f.cursor.text())
+		if f.out.buf.Len() >= flushBytes && f.out.flush() != nil {
+			return
+		}
+	}
+	f.missed = nil
+	if f.out.flush() != nil {
+		return
+	}
 	f.live(ctx)
 }
 
-// errCaughtUp ends catchUp.
-var errCaughtUp = errors.New("caught up")
-
-// catchUp reads the topic itself from the client's position up to where the hub
-// was when the client joined it. It joins late, so that the hub's buffer does not
-// have to hold what arrives during a long way.
+// catchUp reads the topic itself from the client's cursor up to where the hub was
+// when the client joined it. It joins late, so that the hub's buffer does not have to
+// hold what arrives during a long way. Only a few clients read at a time.
 func (f *feed) catchUp(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(f.streams.closing, cancel)()
-	tail, err := f.streams.hub.log.Open(ctx, f.position)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(f.streams.closing, func() { cancel(ErrClosing) })()
+	ping := time.NewTicker(f.streams.config.Ping)
+	defer ping.Stop()
+	for waiting := true; waiting; {
+		select {
+		case f.hub.reading <- struct{}{}:
+			waiting = false
+		case <-ping.C:
+			if err := f.beat(); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	defer func() { <-f.hub.reading }()
+	// A little further back, so that repetitions are known.
+	tail, err := f.hub.log.Open(ctx, f.cursor.at.back(f.hub.span, f.start))
 	if err != nil {
 		return err
 	}
 	defer tail.Close()
-	err = tail.Run(ctx, func(r topics.Record) error {
-		if err := f.fromTopic(r); err != nil {
+	return f.readTopic(ctx, tail, ping.C)
+}
+
+// readTopic writes what a tail reads until the hub's buffer goes on from there.
+func (f *feed) readTopic(ctx context.Context, tail Tail, ping <-chan time.Time) error {
+	ctx, cancel := context.WithCancel(ctx)
+	records, ended := make(chan topics.Record), make(chan error, 1)
+	go func() {
+		ended <- tail.Run(ctx, func(r topics.Record) error {
+			select {
+			case records <- r:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
+		close(ended)
+	}()
+	defer func() {
+		cancel()
+		for range ended { //nolint:revive // the tail must not be closed while it runs
+		}
+	}()
+	known := newMemory(f.hub.span)
+	look := time.NewTicker(lookEvery)
+	defer look.Stop()
+	for {
+		select {
+		case r := <-records:
+			if err := f.fromTopic(r, known); err != nil {
+				return err
+			}
+		case <-look.C:
+			// The topic may end with what is no record.
+			f.cursor.at.merge(tail.Position())
+		case <-ping:
+			if err := f.beat(); err != nil {
+				return err
+			}
+		case err := <-ended:
+			if err == nil {
+				err = context.Cause(ctx)
+			}
 			return err
 		}
-		for f.position.reached(f.target) {
+		for f.cursor.at.reached(f.target) {
 			if f.sub != nil {
-				return errCaughtUp
+				return f.out.flush()
 			}
 			if err := f.join(ctx); err != nil {
 				return err
 			}
 		}
-		return nil
-	})
-	switch {
-	case errors.Is(err, errCaughtUp):
-		return f.out.flush()
-	case err == nil: // ctx has ended
-		return context.Cause(ctx)
 	}
-	return err
 }
 
-// flushBytes is how much is collected while reading the topic before it is sent.
-const flushBytes = 16 << 10
+const (
+	// flushBytes is how much is collected while reading the topic before it is sent.
+	flushBytes = 16 << 10
+	// lookEvery is how often it is looked whether anything is left to read.
+	lookEvery = 50 * time.Millisecond
+)
+
+// beat sends what was collected and shows that the stream is alive.
+func (f *feed) beat() error {
+	f.out.ping(f.cursor.text())
+	return f.out.flush()
+}
 
 // fromTopic writes a record that was read from the topic itself.
-func (f *feed) fromTopic(r topics.Record) error {
-	partition := int(r.Partition)
-	if r.Offset < f.position.at(partition) {
-		return nil
-	}
-	f.position.advance(partition, r.Offset+1)
+func (f *feed) fromTopic(r topics.Record, known *memory) error {
 	it := newItem(r)
-	if it == nil || !f.filter.match(&it.envelope) {
+	repeated := it != nil && known.repeated(it.partition, it.offset, it.identity())
+	partition := int(r.Partition)
+	if r.Offset < f.cursor.at.at(partition) {
 		return nil
 	}
-	f.out.event(f.position.text(), it.envelope.Type, it.json)
+	f.cursor.at.advance(partition, r.Offset+1)
+	if it == nil || repeated || !f.filter.match(it) {
+		return nil
+	}
+	f.write(it, f.cursor.text())
 	if f.out.buf.Len() < flushBytes {
 		return nil
 	}
 	return f.out.flush()
+}
+
+// write adds an event.
+func (f *feed) write(it *item, id string) {
+	if text := it.text(); text != nil {
+		f.out.event(id, it.envelope.Type, text)
+	}
 }
 
 // live writes what the hub hands over.
@@ -197,10 +277,10 @@ func (f *feed) live(ctx context.Context) {
 				f.fromHub(<-f.sub.items)
 			}
 		case <-ping.C:
-			if position := f.streams.hub.settled(f.sub); position != nil {
-				f.position.merge(position)
+			if position := f.hub.settled(f.sub); position != nil {
+				f.cursor.at.merge(position)
 			}
-			f.out.ping(f.position.text())
+			f.out.ping(f.cursor.text())
 		case <-f.sub.gone:
 			f.drain()
 			f.end(ctx, f.sub.cause)
@@ -230,16 +310,20 @@ func (f *feed) drain() {
 }
 
 func (f *feed) fromHub(it *item) {
-	if it.offset < f.position.at(it.partition) {
+	if it.offset < f.cursor.at.at(it.partition) {
 		return // was read from the topic already
 	}
 	// The hub had seen everything up to there too, and nothing of it was for this
 	// client, or it is written by now.
-	f.position.merge(it.position)
-	f.out.event(f.position.text(), it.envelope.Type, it.json)
+	f.cursor.at.merge(it.position)
+	if slices.Equal(f.cursor.at, it.position) {
+		f.write(it, it.cursor(f.cursor))
+		return
+	}
+	f.write(it, f.cursor.text())
 }
 
 // end tells the client why the stream ends. It reconnects with its cursor.
 func (f *feed) end(ctx context.Context, cause error) {
-	farewell(ctx, f.out, f.streams, f.position.text(), cause)
+	farewell(ctx, f.out, f.hub, f.streams.isClosing(), f.cursor.text(), cause)
 }

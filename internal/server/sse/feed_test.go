@@ -23,7 +23,11 @@ import (
 // kafkaLog makes a topic on a broker of the test's own.
 func kafkaLog(t *testing.T, partitions int32) (*KafkaLog, *kafka.Publisher) {
 	t.Helper()
-	config := kafka.Config{Brokers: testenv.Broker(t), FetchMaxWait: 20 * time.Millisecond}
+	return kafkaLogOn(t, kafka.Config{Brokers: testenv.Broker(t), FetchMaxWait: 20 * time.Millisecond}, partitions)
+}
+
+func kafkaLogOn(t *testing.T, config kafka.Config, partitions int32) (*KafkaLog, *kafka.Publisher) {
+	t.Helper()
 	admin, err := kafka.NewAdmin(config)
 	require.NoError(t, err)
 	t.Cleanup(admin.Close)
@@ -92,7 +96,7 @@ func TestAKafkaTopicThatLostTheCursorIsAReset(t *testing.T) {
 	t.Parallel()
 	log, publisher := kafkaLog(t, 2)
 	b := newBench(t, log, nil)
-	s := b.connect("/events", Position{500, 0}.text())
+	s := b.connect("/events", b.cursor(500, 0))
 	f := s.must()
 	assert.Equal(t, EventReset, f.event)
 	assert.Contains(t, f.data, `"gap"`)
@@ -110,7 +114,7 @@ func TestEventsBehindTheRetentionAreAReset(t *testing.T) {
 	log.publish(0, output(t, "e1", 1), output(t, "e1", 2), output(t, "e1", 3))
 	log.start[0] = 2
 	b := newBench(t, log, nil)
-	s := b.connect("/events", Position{0, 0}.text())
+	s := b.connect("/events", b.cursor(0, 0))
 	assert.Equal(t, EventReset, s.must().event)
 	assert.Equal(t, "e1/3", s.must().key(t), "and it goes on with what there is")
 }
@@ -121,7 +125,7 @@ func TestPartitionsThatWereAddedAreReadFromTheirBeginning(t *testing.T) {
 	log.publish(0, output(t, "e1", 1))
 	log.publish(1, output(t, "e2", 1))
 	b := newBench(t, log, nil)
-	s := b.connect("/events", Position{1}.text())
+	s := b.connect("/events", b.cursor(1))
 	assert.Equal(t, "e2/1", s.must().key(t))
 }
 
@@ -137,7 +141,7 @@ func TestFiltersAndTheCursorOfPings(t *testing.T) {
 	log.publish(0, output(t, "e1", 1), event(t, "e2", 1, other), event(t, "e1", 2, queued), output(t, "e1", 3))
 	assert.Equal(t, "e1/2", s.must().key(t))
 	// The ping says that the events which do not match lie behind too.
-	for s.lastID != (Position{4}).text() {
+	for s.lastID != b.cursor(4) {
 		_, err := s.next()
 		require.NoError(t, err)
 	}
@@ -152,7 +156,7 @@ func TestAClientThatDoesNotKeepUpIsToldAndLosesNothing(t *testing.T) {
 	go func() {
 		defer close(done)
 		r := httptest.NewRequest(http.MethodGet, "/events", nil).WithContext(t.Context())
-		assert.NoError(t, b.streams.Events(blocked, r, Filter{}))
+		assert.NoError(t, b.streams.Events(blocked, r, topics.ExecutionEvents, Filter{}))
 	}()
 	<-blocked.entered // the first ping is being written, and does not get through
 	log.publish(0, life(t, "e1", 20)...)
@@ -212,7 +216,7 @@ func TestStreamsEndWithTheServer(t *testing.T) {
 		_, err := client.next()
 		assert.ErrorIs(t, err, io.EOF)
 	}
-	require.ErrorIs(t, b.streams.Events(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil), Filter{}), ErrClosing)
+	require.ErrorIs(t, b.streams.Events(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil), topics.ExecutionEvents, Filter{}), ErrClosing)
 }
 
 func TestTheTopicIsReadOnlyWhileSomebodyListens(t *testing.T) {
@@ -238,7 +242,7 @@ func TestABrokerThatIsAwayIsWaitedFor(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	attached := make(chan error, 1)
 	go func() {
-		sub, err := b.hub.attach(ctx, Filter{}.match)
+		sub, err := b.hub.attach(ctx, Filter{})
 		if err == nil {
 			b.hub.detach(sub)
 		}
@@ -253,13 +257,13 @@ func TestABrokerThatIsAwayIsWaitedFor(t *testing.T) {
 }
 
 func FuzzCursors(f *testing.F) {
-	f.Add(Position{1, 2, 3}.text())
+	f.Add(cursor{1, 2, Position{1, 2, 3}}.text())
 	f.Add(sequenceText(7))
 	f.Add("")
 	f.Add("Af____________AQ")
 	f.Fuzz(func(t *testing.T, text string) {
-		if p, err := parsePosition(text); err == nil {
-			again, err := parsePosition(p.text())
+		if p, err := parseCursor(text); err == nil {
+			again, err := parseCursor(p.text())
 			require.NoError(t, err)
 			require.Equal(t, p, again)
 		} else {

@@ -28,59 +28,69 @@ const (
 	backoffMax    = 5 * time.Second
 )
 
-// item is an event on its way to subscribers. It is shared and not changed.
-type item struct {
-	envelope  topics.Envelope
-	partition int
-	offset    int64
-	// position is where the hub stood after it.
-	position Position
-	// json is the event in structured mode.
-	json []byte
-}
-
-// subscriber is one client's place at the hub.
-type subscriber struct {
-	match func(*topics.Envelope) bool
-	items chan *item
-	// gone is closed, after cause was set, when the hub has let go of it.
-	gone  chan struct{}
-	cause error
-	// from is where the hub stood when it joined: it sees every later record.
-	from Position
-}
-
-// Hub hands the records of a topic to whoever listens, in this process.
+// Hub hands the events of a topic to whoever listens, in this process.
 type Hub struct {
+	topic  topics.Topic
 	log    Log
 	logger *slog.Logger
 	buffer int
 	linger time.Duration
+	// span is that of the memory, look how often partitions are counted.
+	span int64
+	look time.Duration
+	// reading is a place for each client that reads the topic itself.
+	reading chan struct{}
 
-	clients prometheus.Gauge
-	dropped prometheus.Counter
+	clients  prometheus.Gauge
+	dropped  prometheus.Counter
+	repeated prometheus.Counter
 
 	mu          sync.Mutex
 	subscribers map[*subscriber]struct{}
+	// bySubject are those subscribers that want events of a few subjects only,
+	// general the others.
+	bySubject map[string]map[*subscriber]struct{}
+	general   map[*subscriber]struct{}
 	// waiting counts those who want to join as soon as the tail runs.
 	waiting  int
 	position Position // nil while the tail does not run
 	changed  chan struct{}
+	// incarnation stands for the topic's identity at the broker.
+	incarnation uint32
+	// read is up to where records were read, also those before position, which only
+	// memory and recent are told of. warm: all of those were read.
+	read   Position
+	warm   bool
+	memory *memory
+	recent *recent
 }
 
-// NewHub returns a hub on the log. It does nothing before Run is called.
-func NewHub(log Log, logger *slog.Logger, metrics prometheus.Registerer) *Hub {
+// Defaults of a Hub.
+const (
+	lookDefault = 30 * time.Second
+	readingMax  = 8
+)
+
+// NewHub returns a hub on the log of a topic. It does nothing before Run is called.
+func NewHub(topic topics.Topic, log Log, logger *slog.Logger, metrics prometheus.Registerer) *Hub {
+	labels := prometheus.Labels{"topic": string(topic)}
 	h := &Hub{
-		log: log, logger: logger, buffer: bufferDefault, linger: lingerDefault,
+		topic: topic, log: log, logger: logger.With("topic", string(topic)), buffer: bufferDefault, linger: lingerDefault,
+		span: spanDefault, look: lookDefault, reading: make(chan struct{}, readingMax),
 		clients: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "millrace_sse_streams", Help: "Live streams that are open."}),
+			Name: "millrace_sse_streams", ConstLabels: labels, Help: "Live streams that are open."}),
 		dropped: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "millrace_sse_dropped_total", Help: "Live streams closed because the client did not keep up."}),
+			Name: "millrace_sse_dropped_total", ConstLabels: labels, Help: "Live streams closed because the client did not keep up."}),
+		repeated: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "millrace_sse_repeated_total", ConstLabels: labels,
+			Help: "Records left out of live streams because they repeat an event that is in the topic already."}),
 		subscribers: map[*subscriber]struct{}{},
+		bySubject:   map[string]map[*subscriber]struct{}{},
+		general:     map[*subscriber]struct{}{},
 		changed:     make(chan struct{}),
 	}
 	if metrics != nil {
-		metrics.MustRegister(h.clients, h.dropped)
+		metrics.MustRegister(h.clients, h.dropped, h.repeated)
 	}
 	return h
 }
@@ -115,19 +125,30 @@ func (h *Hub) Run(ctx context.Context) error {
 	}
 }
 
-// session runs one tail until nobody listens any more (nil) or it fails. opened
-// says whether it got as far as reading.
+// session runs one tail until nobody listens any more, or the topic has got more
+// partitions (nil), or it fails. opened says whether it got as far as reading.
 func (h *Hub) session(ctx context.Context) (opened bool, err error) {
-	h.mu.Lock()
-	from := h.position.clone()
-	h.mu.Unlock()
+	bounds, err := h.log.Bounds(ctx)
+	if err != nil {
+		return false, err
+	}
+	from, err := h.begin(bounds)
+	if err != nil {
+		return false, err
+	}
 	tail, err := h.log.Open(ctx, from)
 	if err != nil {
 		return false, err
 	}
 	defer tail.Close()
 	h.mu.Lock()
-	h.position = tail.Position()
+	if h.position == nil {
+		h.position = bounds.End.clone()
+	}
+	for i := len(h.position); i < len(bounds.End); i++ {
+		h.position.advance(i, bounds.Start.at(i)) // a partition that was added: all of it is new
+	}
+	until := h.position.clone()
 	h.announce()
 	h.mu.Unlock()
 
@@ -135,142 +156,136 @@ func (h *Hub) session(ctx context.Context) (opened bool, err error) {
 	defer cancel()
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	wg.Go(func() {
-		h.waitUnwanted(ctx)
-		cancel()
-	})
+	for _, watch := range []func(context.Context){
+		h.waitUnwanted,
+		func(ctx context.Context) { h.waitGrown(ctx, len(until)) },
+	} {
+		wg.Go(func() {
+			watch(ctx)
+			cancel()
+		})
+	}
+	wg.Go(func() { h.waitWarm(ctx, tail, until) })
 	err = tail.Run(ctx, h.publish)
 	cancel()
 	if err == nil {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		if len(h.subscribers) == 0 {
-			h.position = nil
-			h.announce()
+			h.stop()
 		}
 	}
 	return true, err
 }
 
+// begin returns from where to read: on from where the last session ended, or, when
+// nobody was listening, from so far before the end that repetitions are known and
+// clients that come back find what they missed.
+func (h *Hub) begin(bounds Bounds) (from Position, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	incarnation := tag(bounds.ID[:])
+	if h.position != nil {
+		if incarnation != h.incarnation || !bounds.End.reached(h.position) {
+			return nil, errGap // the topic was made anew
+		}
+		for i, start := range bounds.Start {
+			// A partition was added, or the retention has overtaken what was to be
+			// remembered only.
+			if i >= len(h.position) || h.read.at(i) < start && start <= h.position[i] {
+				h.read.advance(i, start)
+				h.recent.from.advance(i, start)
+			}
+		}
+		return h.read.clone(), nil
+	}
+	h.incarnation = incarnation
+	h.read = bounds.End.back(h.span, bounds.Start)
+	h.memory = newMemory(h.span)
+	h.recent = &recent{limit: recentBytes, from: h.read.clone()}
+	return h.read.clone(), nil
+}
+
+// stop notes that nothing is read any more, under the lock.
+func (h *Hub) stop() {
+	h.position, h.warm = nil, false
+	h.announce()
+}
+
+// warmEvery is how often it is looked whether everything before the position was read.
+const warmEvery = 5 * time.Millisecond
+
+// waitWarm notes when everything before the position was read.
+func (h *Hub) waitWarm(ctx context.Context, tail Tail, until Position) {
+	for !tail.Position().reached(until) {
+		if !sleep(ctx, warmEvery) {
+			return
+		}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.warm {
+		h.warm = true
+		h.announce()
+	}
+}
+
+// waitGrown returns when the topic has more partitions than the tail reads, or ctx
+// ends.
+func (h *Hub) waitGrown(ctx context.Context, partitions int) {
+	for sleep(ctx, h.look) {
+		if bounds, err := h.log.Bounds(ctx); err == nil && len(bounds.End) > partitions {
+			return
+		}
+	}
+}
+
 // publish hands a record to the subscribers that want it.
 func (h *Hub) publish(r topics.Record) error {
+	it := newItem(r)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	partition := int(r.Partition)
-	if r.Offset < h.position.at(partition) {
+	if r.Offset < h.read.at(partition) {
 		return nil
 	}
-	h.position.advance(partition, r.Offset+1)
-	if len(h.subscribers) == 0 {
-		return nil
+	h.read.advance(partition, r.Offset+1)
+	fresh := r.Offset >= h.position.at(partition)
+	if fresh {
+		h.position.advance(partition, r.Offset+1)
 	}
-	it := newItem(r)
 	if it == nil {
 		return nil
 	}
-	for s := range h.subscribers {
-		if !s.match(&it.envelope) {
-			continue
-		}
-		if it.position == nil {
-			it.position = h.position.clone()
-		}
-		select {
-		case s.items <- it:
-		default:
-			h.dropped.Inc()
-			h.release(s, errSlow)
-		}
+	if h.memory.repeated(partition, r.Offset, it.identity()) {
+		h.repeated.Inc()
+		return nil
+	}
+	h.recent.keep(it)
+	if fresh {
+		h.deliver(it)
 	}
 	return nil
 }
 
-// newItem returns the event in a record, or nil when it is none: streams are of
-// events.
-func newItem(r topics.Record) *item {
-	env, err := topics.DecodeRecord(r)
-	if err != nil {
-		return nil
-	}
-	text, err := topics.EncodeJSON(env)
-	if err != nil {
-		return nil
-	}
-	return &item{envelope: env, partition: int(r.Partition), offset: r.Offset, json: text}
-}
-
-// attach makes a subscriber that sees every record from where the hub stands. It
-// waits for the tail to run, for a while.
-func (h *Hub) attach(ctx context.Context, match func(*topics.Envelope) bool) (*subscriber, error) {
-	timeout := time.NewTimer(attachTimeout)
-	defer timeout.Stop()
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.waiting++
-	h.announce()
-	defer func() { h.waiting-- }()
-	for h.position == nil {
-		changed := h.changed
-		h.mu.Unlock()
-		var err error
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			err = ctx.Err()
-		case <-timeout.C:
-			err = ErrUnavailable
-		}
-		h.mu.Lock()
-		if err != nil {
-			return nil, err
+// deliver puts an event into the buffers of those who want it, under the lock.
+func (h *Hub) deliver(it *item) {
+	for _, group := range []map[*subscriber]struct{}{h.bySubject[it.subject], h.general} {
+		for s := range group {
+			if !s.filter.match(it) {
+				continue
+			}
+			if it.position == nil {
+				it.position = h.position.clone()
+			}
+			select {
+			case s.items <- it:
+			default:
+				h.dropped.Inc()
+				h.release(s, errSlow)
+			}
 		}
 	}
-	s := &subscriber{
-		match: match, items: make(chan *item, h.buffer), gone: make(chan struct{}), from: h.position.clone(),
-	}
-	h.subscribers[s] = struct{}{}
-	h.clients.Set(float64(len(h.subscribers)))
-	return s, nil
-}
-
-// settled returns where the hub stands, if the subscriber has taken everything
-// before that: nil otherwise.
-func (h *Hub) settled(s *subscriber) Position {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if len(s.items) > 0 {
-		return nil
-	}
-	return h.position.clone()
-}
-
-// detach lets go of a subscriber that is done.
-func (h *Hub) detach(s *subscriber) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.release(s, context.Canceled)
-}
-
-func (h *Hub) releaseAll(cause error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for s := range h.subscribers {
-		h.release(s, cause)
-	}
-	h.position = nil
-	h.announce()
-}
-
-// release lets go of a subscriber, under the lock.
-func (h *Hub) release(s *subscriber, cause error) {
-	if _, there := h.subscribers[s]; !there {
-		return
-	}
-	delete(h.subscribers, s)
-	h.clients.Set(float64(len(h.subscribers)))
-	s.cause = cause
-	close(s.gone)
-	h.announce()
 }
 
 // announce wakes those who wait for a change, under the lock.

@@ -11,19 +11,28 @@ import (
 // errGap is what a Log returns when it no longer holds what it was asked for.
 var errGap = errors.New("the topic no longer holds the events")
 
+// Bounds say what a Log holds.
+type Bounds struct {
+	// ID is the broker's identity of the topic.
+	ID [16]byte
+	// Start is the first offset that each partition still has, End the one that its
+	// next record will get.
+	Start, End Position
+}
+
 // Log is the topic that streams are made of, read without a group.
 type Log interface {
-	// Bounds returns the first offset that each partition still has and the one
-	// that the next record will get.
-	Bounds(ctx context.Context) (start, end Position, err error)
-	// Open returns a tail that begins at from, or at the end of the topic when from
-	// is nil. It fails with an error that wraps errGap when from is not in the log.
+	Bounds(ctx context.Context) (Bounds, error)
+	// Open returns a tail that begins at from. It fails with an error that wraps
+	// errGap when from is not in the log.
 	Open(ctx context.Context, from Position) (Tail, error)
 }
 
 // Tail reads records of a Log.
 type Tail interface {
-	// Position returns where it reads next.
+	// Position returns where it reads next: behind the last record that each of Run
+	// has taken, and what follows it that is no record. It may be called while Run
+	// runs.
 	Position() Position
 	// Run calls each for each record until ctx ends (nil) or something fails. An
 	// error of each is returned as it is.
@@ -44,29 +53,31 @@ func NewKafkaLog(config kafka.Config, admin *kafka.Admin, topic string) *KafkaLo
 }
 
 // Bounds implements Log.
-func (l *KafkaLog) Bounds(ctx context.Context) (start, end Position, err error) {
+func (l *KafkaLog) Bounds(ctx context.Context) (Bounds, error) {
+	found, err := l.admin.ListTopics(ctx, l.topic)
+	if err != nil {
+		return Bounds{}, err
+	}
 	first, err := l.admin.StartOffsets(ctx, l.topic)
 	if err != nil {
-		return nil, nil, err
+		return Bounds{}, err
 	}
 	next, err := l.admin.EndOffsets(ctx, l.topic)
 	if err != nil {
-		return nil, nil, err
+		return Bounds{}, err
 	}
-	return l.position(first), l.position(next), nil
+	return Bounds{ID: found[0].ID, Start: l.position(first), End: l.position(next)}, nil
 }
 
 // Open implements Log.
 func (l *KafkaLog) Open(ctx context.Context, from Position) (Tail, error) {
-	tc := kafka.TailConfig{Topics: []string{l.topic}}
-	if from != nil {
-		offsets := make(map[int32]int64, len(from))
-		for i, offset := range from {
-			offsets[int32(i)] = offset
-		}
-		tc.Offsets = kafka.Offsets{l.topic: offsets}
+	offsets := make(map[int32]int64, len(from))
+	for i, offset := range from {
+		offsets[int32(i)] = offset
 	}
-	tail, err := kafka.NewTail(ctx, l.config, tc)
+	tail, err := kafka.NewTail(ctx, l.config, kafka.TailConfig{
+		Topics: []string{l.topic}, Offsets: kafka.Offsets{l.topic: offsets},
+	})
 	if err != nil {
 		return nil, gap(err)
 	}

@@ -56,7 +56,10 @@ type memoryLog struct {
 	start      Position
 	changed    chan struct{}
 	tails      int
-	openErr    error
+	// looks and opened count calls.
+	looks, opened int
+	openErr       error
+	id            [16]byte
 }
 
 func newMemoryLog(partitions int) *memoryLog {
@@ -73,6 +76,33 @@ func (l *memoryLog) publish(partition int, records ...topics.Record) {
 	l.wake()
 }
 
+// mark adds what has an offset and is no record, as the end of a transaction.
+func (l *memoryLog) mark(partition int) { l.publish(partition, topics.Record{}) }
+
+// grow adds a partition.
+func (l *memoryLog) grow() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.partitions, l.start = append(l.partitions, nil), append(l.start, 0)
+	l.wake()
+}
+
+// replace deletes the topic and makes it anew.
+func (l *memoryLog) replace() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.id[0]++
+	l.partitions, l.start = make([][]topics.Record, len(l.partitions)), make(Position, len(l.start))
+	l.wake()
+}
+
+// calls returns how often the log was opened so far.
+func (l *memoryLog) calls() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.opened
+}
+
 func (l *memoryLog) wake() {
 	close(l.changed)
 	l.changed = make(chan struct{})
@@ -86,10 +116,11 @@ func (l *memoryLog) end() Position {
 	return p
 }
 
-func (l *memoryLog) Bounds(context.Context) (Position, Position, error) {
+func (l *memoryLog) Bounds(context.Context) (Bounds, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.start.clone(), l.end(), nil
+	l.looks++
+	return Bounds{ID: l.id, Start: l.start.clone(), End: l.end()}, nil
 }
 
 func (l *memoryLog) Open(_ context.Context, from Position) (Tail, error) {
@@ -98,9 +129,7 @@ func (l *memoryLog) Open(_ context.Context, from Position) (Tail, error) {
 	if l.openErr != nil {
 		return nil, l.openErr
 	}
-	if from == nil {
-		from = l.end()
-	}
+	l.opened++
 	for i := range from {
 		if from[i] < l.start[i] {
 			return nil, errGap
@@ -108,7 +137,7 @@ func (l *memoryLog) Open(_ context.Context, from Position) (Tail, error) {
 	}
 	l.tails++
 	l.wake()
-	return &memoryTail{log: l, next: from.clone()}, nil
+	return &memoryTail{log: l, id: l.id, next: from.clone()}, nil
 }
 
 func (l *memoryLog) open() int {
@@ -119,10 +148,15 @@ func (l *memoryLog) open() int {
 
 type memoryTail struct {
 	log  *memoryLog
+	id   [16]byte
 	next Position
 }
 
-func (t *memoryTail) Position() Position { return t.next.clone() }
+func (t *memoryTail) Position() Position {
+	t.log.mu.Lock()
+	defer t.log.mu.Unlock()
+	return t.next.clone()
+}
 
 func (t *memoryTail) Close() {
 	t.log.mu.Lock()
@@ -134,17 +168,25 @@ func (t *memoryTail) Close() {
 func (t *memoryTail) Run(ctx context.Context, each func(topics.Record) error) error {
 	for {
 		t.log.mu.Lock()
+		if t.log.id != t.id {
+			t.log.mu.Unlock()
+			return errGap
+		}
 		changed := t.log.changed
 		var batch []topics.Record
-		for p := range t.log.partitions {
+		for p := range t.next {
 			batch = append(batch, t.log.partitions[p][t.next[p]:]...)
 		}
 		t.log.mu.Unlock()
 		for _, r := range batch {
-			if err := each(r); err != nil {
-				return err
+			if r.Topic != "" { // else it is a marker
+				if err := each(r); err != nil {
+					return err
+				}
 			}
+			t.log.mu.Lock()
 			t.next[r.Partition] = r.Offset + 1
+			t.log.mu.Unlock()
 		}
 		if len(batch) > 0 {
 			continue
@@ -209,12 +251,12 @@ type bench struct {
 func newBench(t testing.TB, log Log, change func(*Hub, *Config)) *bench {
 	t.Helper()
 	b := &bench{t: t, history: &memoryHistory{}, stand: func() (int64, bool) { return 0, false }}
-	b.hub = NewHub(log, slog.New(slog.DiscardHandler), nil)
+	b.hub = NewHub(topics.ExecutionEvents, log, slog.New(slog.DiscardHandler), nil)
 	config := Config{Refill: time.Millisecond}
 	if change != nil {
 		change(b.hub, &config)
 	}
-	b.streams = NewStreams(b.hub, b.history, config)
+	b.streams = NewStreams(b.history, config, b.hub)
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- b.hub.Run(ctx) }()
@@ -239,11 +281,19 @@ func (b *bench) serve(w http.ResponseWriter, r *http.Request) {
 		})
 	} else {
 		q := r.URL.Query()
-		err = b.streams.Events(w, r, Filter{ExecutionID: q.Get("id"), Types: q["type"]})
+		err = b.streams.Events(w, r, topics.ExecutionEvents, Filter{Subjects: q["id"], Types: q["type"], Users: q["user"], Tenant: q.Get("tenant")})
 	}
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusTeapot)
 	}
+}
+
+// cursor is that of a client of the bench at these offsets.
+func (b *bench) cursor(offsets ...int64) string {
+	b.t.Helper()
+	bounds, err := b.hub.log.Bounds(b.t.Context())
+	require.NoError(b.t, err)
+	return cursor{topic: b.hub.tag(), incarnation: tag(bounds.ID[:]), at: offsets}.text()
 }
 
 // frame is one message of a stream.

@@ -9,19 +9,23 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/internal/eventlog"
+	"github.com/millrace/millrace/topics"
 )
 
 // Errors of requests for a stream. All others are faults of the server.
 var (
 	// ErrTooMany: as many streams are open as the server takes.
 	ErrTooMany = errors.New("too many live streams are open")
+	// ErrTopic: no streams are made of that topic.
+	ErrTopic = errors.New("the events of this topic are not streamed")
 	// ErrClosing: the server is about to stop.
 	ErrClosing = errors.New("the server is shutting down")
 )
 
 // Config holds the settings of Streams.
 type Config struct {
-	// Max is how many streams may be open at once. Defaults to 256.
+	// Max is how many streams may be open at once; each takes about 100 KiB. Defaults to
+	// 2048.
 	Max int
 	// Ping is how often a stream that is silent sends a comment. Defaults to 15 s.
 	Ping time.Duration
@@ -44,7 +48,7 @@ func (c Config) withDefaults() Config {
 		}
 	}
 	if c.Max <= 0 {
-		c.Max = 256
+		c.Max = 2048
 	}
 	set(&c.Ping, 15*time.Second)
 	set(&c.WriteTimeout, 15*time.Second)
@@ -60,9 +64,11 @@ type History interface {
 
 // Streams serves live events. It is safe for concurrent use.
 type Streams struct {
-	hub     *Hub
-	history History
-	config  Config
+	hubs map[topics.Topic]*Hub
+	// executions is the hub of the events of executions.
+	executions *Hub
+	history    History
+	config     Config
 
 	// closing ends when the server is about to stop.
 	closing context.Context //nolint:containedctx // a signal that ends other contexts
@@ -72,9 +78,16 @@ type Streams struct {
 	open int
 }
 
-// NewStreams returns streams fed by the hub.
-func NewStreams(hub *Hub, history History, config Config) *Streams {
-	s := &Streams{hub: hub, history: history, config: config.withDefaults()}
+// NewStreams returns streams fed by the hubs, of which the first is that of the events
+// of executions.
+func NewStreams(history History, config Config, executions *Hub, others ...*Hub) *Streams {
+	s := &Streams{
+		hubs: map[topics.Topic]*Hub{executions.topic: executions}, executions: executions,
+		history: history, config: config.withDefaults(),
+	}
+	for _, hub := range others {
+		s.hubs[hub.topic] = hub
+	}
 	s.closing, s.close = context.WithCancel(context.Background())
 	return s
 }
@@ -113,11 +126,11 @@ func LastEventID(r *http.Request) string {
 }
 
 // farewell tells a client why its stream ends.
-func farewell(ctx context.Context, out *writer, s *Streams, id string, cause error) {
+func farewell(ctx context.Context, out *writer, hub *Hub, closing bool, id string, cause error) {
 	switch {
 	case ctx.Err() != nil:
 		return
-	case s.isClosing():
+	case closing:
 		out.notice(id, EventShutdown, Notice{Reason: "shutdown", Detail: ErrClosing.Error()})
 	case errors.Is(cause, errSlow):
 		out.notice(id, EventDropped, Notice{Reason: "slow_client", Detail: "connect again with your last event id"})
@@ -125,7 +138,7 @@ func farewell(ctx context.Context, out *writer, s *Streams, id string, cause err
 		out.notice(id, EventReset, Notice{Reason: "gap", Detail: "the topic no longer holds the events"})
 	default:
 		out.notice(id, EventDropped, Notice{Reason: "unavailable", Detail: "connect again with your last event id"})
-		s.hub.logger.WarnContext(ctx, "live stream ended", "error", fmt.Sprint(cause))
+		hub.logger.WarnContext(ctx, "live stream ended", "error", fmt.Sprint(cause))
 	}
 	_ = out.flush()
 }

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// readsPerRound is how many lanes are read at once.
+	// readsPerRound is how many flows are read at once.
 	readsPerRound = 512
 	// ripePerRound bounds how many executions come into the queue in one round because
 	// their time has come or there is a worker for them.
@@ -23,16 +23,16 @@ const (
 	asleepPerRound = 2000
 )
 
-// restore reads what the class has in its lanes. What the ledger does not know yet is
+// restore reads what the class has in its flows. What the ledger does not know yet is
 // in the feed, which is read after this.
 func (r *admissionRound) restore(ctx context.Context) error {
 	q := admission.NewQueue(r.Config)
 	rows, err := r.tx.Query(ctx, `
 		SELECT l.id::text, l.tenant, l.user_name, l.executor, l.priority, l.keys,
 			g.queued, g.running, g.slots, g.cpu_millis, g.memory_bytes, g.gpus, head.rank
-		FROM admission_ledger g JOIN admission_lanes l ON l.id = g.lane
+		FROM admission_ledger g JOIN admission_flows l ON l.id = g.flow
 		LEFT JOIN LATERAL (
-			SELECT e.rank FROM executions e WHERE e.lane = g.lane AND e.state = 'QUEUED' AND e.waits = 0
+			SELECT e.rank FROM executions e WHERE e.flow = g.flow AND e.state = 'QUEUED' AND e.waits = 0
 			ORDER BY e.rank, e.id LIMIT 1) AS head ON g.queued > 0
 		WHERE g.resource_class = $1 AND (g.queued <> 0 OR g.running <> 0)`, r.Class)
 	if err != nil {
@@ -41,19 +41,19 @@ func (r *admissionRound) restore(ctx context.Context) error {
 	var id string
 	var d admission.Delta
 	var rank *time.Time
-	lane := admission.Lane{Class: r.Class}
+	flow := admission.Flow{Class: r.Class}
 	_, err = pgx.ForEachRow(rows, []any{
-		&id, &lane.Tenant, &lane.User, &lane.Executor, &lane.Priority, &lane.Keys, &d.Queued, &d.Running,
+		&id, &flow.Tenant, &flow.User, &flow.Executor, &flow.Priority, &flow.Keys, &d.Queued, &d.Running,
 		&d.Used[admission.Slots], &d.Used[admission.CPUMillis], &d.Used[admission.MemoryBytes], &d.Used[admission.GPUs], &rank,
 	}, func() error {
 		var err error
-		if lane.ID, err = uuid.Parse(id); err != nil {
+		if flow.ID, err = uuid.Parse(id); err != nil {
 			return err
 		}
-		q.Define(lane)
-		d.Lane, d.Rank = lane.ID, moment(rank)
+		q.Define(flow)
+		d.Flow, d.Rank = flow.ID, moment(rank)
 		q.Restore(d)
-		lane.Keys = nil // not to be written over
+		flow.Keys = nil // not to be written over
 		return nil
 	})
 	if err != nil {
@@ -130,32 +130,32 @@ func (r *admissionRound) fold(ctx context.Context, f folded) error {
 	for _, d := range f.deltas {
 		q.Fold(d)
 		if d.Queued != 0 || d.Running != 0 || d.Used != (admission.Resources{}) {
-			r.book(d.Lane, d)
+			r.book(d.Flow, d)
 		}
 	}
 	return nil
 }
 
-// define makes the lanes known that the deltas are about.
+// define makes the flows known that the deltas are about.
 func (r *admissionRound) define(ctx context.Context, all []admission.Delta) error {
 	q := r.queue()
 	var ids []string
 	for _, d := range all {
-		if !q.Knows(d.Lane) {
-			ids = append(ids, d.Lane.String())
+		if !q.Knows(d.Flow) {
+			ids = append(ids, d.Flow.String())
 		}
 	}
 	if len(ids) == 0 {
 		return nil
 	}
-	rows, err := r.tx.Query(ctx, `SELECT id::text, tenant, user_name, executor, priority, keys FROM admission_lanes
+	rows, err := r.tx.Query(ctx, `SELECT id::text, tenant, user_name, executor, priority, keys FROM admission_flows
 		WHERE id = ANY ($1::text[]::uuid[])`, ids)
 	if err != nil {
-		return fmt.Errorf("read lanes: %w", err)
+		return fmt.Errorf("read flows: %w", err)
 	}
-	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (admission.Lane, error) {
+	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (admission.Flow, error) {
 		var id string
-		l := admission.Lane{Class: r.Class}
+		l := admission.Flow{Class: r.Class}
 		if err := row.Scan(&id, &l.Tenant, &l.User, &l.Executor, &l.Priority, &l.Keys); err != nil {
 			return l, err
 		}
@@ -164,14 +164,14 @@ func (r *admissionRound) define(ctx context.Context, all []admission.Delta) erro
 		return l, err
 	})
 	if err != nil {
-		return fmt.Errorf("read lanes: %w", err)
+		return fmt.Errorf("read flows: %w", err)
 	}
 	for _, l := range found {
 		q.Define(l)
 	}
 	for _, d := range all {
-		if !q.Knows(d.Lane) {
-			return fmt.Errorf("the feed speaks of lane %s, which is not there", d.Lane)
+		if !q.Knows(d.Flow) {
+			return fmt.Errorf("the feed speaks of flow %s, which is not there", d.Flow)
 		}
 	}
 	return nil
@@ -183,8 +183,8 @@ func (r *admissionRound) arrive(ctx context.Context, where, order string) error 
 		WITH ripe AS (
 			UPDATE executions SET waits = 0 WHERE id IN (
 				SELECT id FROM executions WHERE `+where+` ORDER BY `+order+` LIMIT $2 FOR UPDATE SKIP LOCKED)
-			RETURNING lane, rank)
-		SELECT lane::text, min(rank) FROM ripe GROUP BY lane`, r.Class, ripePerRound)
+			RETURNING flow, rank)
+		SELECT flow::text, min(rank) FROM ripe GROUP BY flow`, r.Class, ripePerRound)
 	if err != nil {
 		return err
 	}
@@ -196,7 +196,7 @@ func (r *admissionRound) arrive(ctx context.Context, where, order string) error 
 		}
 		var err error
 		d.Rank = d.Rank.UTC()
-		d.Lane, err = uuid.Parse(id)
+		d.Flow, err = uuid.Parse(id)
 		return d, err
 	})
 	if err != nil {
@@ -211,7 +211,7 @@ func (r *admissionRound) arrive(ctx context.Context, where, order string) error 
 	return nil
 }
 
-// ask reads the states of keys that are new, and now and then of those at which lanes
+// ask reads the states of keys that are new, and now and then of those at which flows
 // sleep, since the admitters of other classes and operators may have changed them.
 func (r *admissionRound) ask(ctx context.Context) error {
 	q := r.queue()
@@ -242,29 +242,29 @@ func (r *admissionRound) ask(ctx context.Context) error {
 	return nil
 }
 
-// read reads lanes on.
+// read reads flows on.
 func (r *admissionRound) read(ctx context.Context, reads []admission.Read) error {
 	if len(reads) == 0 {
 		return nil
 	}
-	lanes, afterIDs := make([]string, len(reads)), make([]string, len(reads))
+	flows, afterIDs := make([]string, len(reads)), make([]string, len(reads))
 	ranks, sizes := make([]time.Time, len(reads)), make([]int, len(reads))
 	for i, read := range reads {
-		lanes[i], ranks[i], sizes[i] = read.Lane.String(), read.After.Rank, read.Limit
+		flows[i], ranks[i], sizes[i] = read.Flow.String(), read.After.Rank, read.Limit
 		if afterIDs[i] = read.After.ID; afterIDs[i] == "" {
 			afterIDs[i] = uuid.Nil.String()
 		}
 	}
 	rows, err := r.tx.Query(ctx, `
 		SELECT w.n, e.id::text, e.rank, e.ready_at, e.slots, e.cpu_millis, e.memory_bytes, e.gpus
-		FROM unnest($1::text[]::uuid[], $2::timestamptz[], $3::text[]::uuid[], $4::integer[]) WITH ORDINALITY AS w(lane, rank, id, size, n),
+		FROM unnest($1::text[]::uuid[], $2::timestamptz[], $3::text[]::uuid[], $4::integer[]) WITH ORDINALITY AS w(flow, rank, id, size, n),
 		LATERAL (
 			SELECT * FROM executions e
-			WHERE e.lane = w.lane AND e.state = 'QUEUED' AND e.waits = 0 AND (e.rank, e.id) > (w.rank, w.id)
+			WHERE e.flow = w.flow AND e.state = 'QUEUED' AND e.waits = 0 AND (e.rank, e.id) > (w.rank, w.id)
 			ORDER BY e.rank, e.id LIMIT w.size) AS e
-		ORDER BY w.n, e.rank, e.id`, lanes, ranks, afterIDs, sizes)
+		ORDER BY w.n, e.rank, e.id`, flows, ranks, afterIDs, sizes)
 	if err != nil {
-		return fmt.Errorf("read lanes on: %w", err)
+		return fmt.Errorf("read flows on: %w", err)
 	}
 	items := make([][]admission.Item, len(reads))
 	var n int
@@ -279,7 +279,7 @@ func (r *admissionRound) read(ctx context.Context, reads []admission.Read) error
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("read lanes on: %w", err)
+		return fmt.Errorf("read flows on: %w", err)
 	}
 	for i, read := range reads {
 		r.queue().Loaded(read, items[i])

@@ -11,13 +11,13 @@ import (
 	"github.com/millrace/millrace/internal/limits"
 )
 
-// LaneID identifies a lane: it is a digest of what the lane stands for, so that
-// whoever queues an execution knows its lane without asking.
-type LaneID = uuid.UUID
+// FlowID identifies a flow: it is a digest of what the flow stands for, so that
+// whoever queues an execution knows its flow without asking.
+type FlowID = uuid.UUID
 
-// Lane says what a lane stands for.
-type Lane struct {
-	ID       LaneID
+// Flow says what a flow stands for.
+type Flow struct {
+	ID       FlowID
 	Class    string
 	Tenant   string
 	User     string
@@ -28,9 +28,9 @@ type Lane struct {
 	Keys []limits.Key
 }
 
-// NewLane returns the lane of these properties.
-func NewLane(class, tenant, user, executor string, priority int, keys []limits.Key) Lane {
-	l := Lane{Class: class, Tenant: tenant, User: user, Executor: executor, Priority: priority, Keys: keys}
+// NewFlow returns the flow of these properties.
+func NewFlow(class, tenant, user, executor string, priority int, keys []limits.Key) Flow {
+	l := Flow{Class: class, Tenant: tenant, User: user, Executor: executor, Priority: priority, Keys: keys}
 	parts := []string{class, tenant, user, executor, strconv.Itoa(priority)}
 	for _, k := range keys {
 		parts = append(parts, k.Limit, k.Value)
@@ -46,7 +46,7 @@ func NewLane(class, tenant, user, executor string, priority int, keys []limits.K
 	return l
 }
 
-// Place is a place in a lane.
+// Place is a place in a flow.
 type Place struct {
 	Rank time.Time
 	ID   string
@@ -67,25 +67,25 @@ type Item struct {
 	Need  Resources
 }
 
-// The number of items of a lane that are read at once: it starts at the first and
+// The number of items of a flow that are read at once: it starts at the first and
 // doubles up to the last each time all are used up in one round.
 const (
 	windowMin = 16
 	windowMax = 1024
 )
 
-// lane is a lane with what the queue knows of it.
-type lane struct {
-	Lane
+// flow is a flow with what the queue knows of it.
+type flow struct {
+	Flow
 	owner *owner
 	// items are those at the head that were read, in their order.
 	items []Item
 	// Everything that waits up to the cursor is among the items; behind it there may
-	// be more, unless the lane is complete.
+	// be more, unless the flow is complete.
 	cursor   Place
 	complete bool
 	window   int
-	// doubtful is set while some of the items may have left the lane unseen, or moved.
+	// doubtful is set while some of the items may have left the flow unseen, or moved.
 	doubtful bool
 	// taken is the place of the item that was last taken from the head.
 	taken Place
@@ -103,11 +103,11 @@ type lane struct {
 	blocker *key
 }
 
-// away is the band of a lane that is not to be chosen from.
+// away is the band of a flow that is not to be chosen from.
 const away = -1
 
 // head returns the place of the first item, or the earliest that it can have.
-func (l *lane) head() (Place, bool) {
+func (l *flow) head() (Place, bool) {
 	switch {
 	case len(l.items) > 0:
 		return l.items[0].Place, true
@@ -117,8 +117,8 @@ func (l *lane) head() (Place, bool) {
 	return Place{}, false
 }
 
-// arrived notes that something has come into the lane, at that rank or later.
-func (l *lane) arrived(rank time.Time) {
+// arrived notes that something has come into the flow, at that rank or later.
+func (l *flow) arrived(rank time.Time) {
 	l.complete = false
 	if rank.After(l.cursor.Rank) {
 		return
@@ -130,14 +130,14 @@ func (l *lane) arrived(rank time.Time) {
 }
 
 // take takes the first item.
-func (l *lane) take() {
+func (l *flow) take() {
 	l.taken = l.items[0].Place
 	l.items = l.items[1:]
 }
 
 // reread has the items read again, from the first on. What was taken in this round is
 // not to be met once more: the tables do not know of that yet.
-func (l *lane) reread() {
+func (l *flow) reread() {
 	l.doubtful = false
 	first := l.items[0].Place
 	l.arrived(first.Rank)
@@ -147,7 +147,7 @@ func (l *lane) reread() {
 }
 
 // index returns where among the items a place is.
-func (l *lane) index(p Place) int {
+func (l *flow) index(p Place) int {
 	i, _ := slices.BinarySearchFunc(l.items, p, func(item Item, p Place) int {
 		if item.before(p) {
 			return -1
@@ -158,12 +158,12 @@ func (l *lane) index(p Place) int {
 }
 
 // putBack puts back an item that was taken from the head.
-func (l *lane) putBack(item Item) {
+func (l *flow) putBack(item Item) {
 	l.items = slices.Insert(l.items, l.index(item.Place), item)
 }
 
-// starved reports whether the lane should be read on.
-func (l *lane) starved() bool { return !l.complete && len(l.items) <= l.window/4 }
+// starved reports whether the flow should be read on.
+func (l *flow) starved() bool { return !l.complete && len(l.items) <= l.window/4 }
 
 // owner is a user with what the queue knows of them.
 type owner struct {
@@ -180,11 +180,11 @@ type owner struct {
 	held    bool
 	// counted is true while the weight is part of Queue.weight.
 	counted bool
-	lanes   map[*lane]struct{}
+	flows   map[*flow]struct{}
 	// turns say, by priority, when something of theirs was last let through.
 	turns [bands]turn
-	// ready has the lanes that may be chosen from, by band.
-	ready [bands]*ordered[*lane]
+	// ready has the flows that may be chosen from, by band.
+	ready [bands]*ordered[*flow]
 }
 
 // turn is when something of one user and priority was last let through: what waits
@@ -194,12 +194,12 @@ type turn struct {
 	// before is what that was before the round, and picks how many of the round count.
 	before time.Time
 	picks  int
-	// risen are the lanes that count as a higher band than their priority.
-	risen map[*lane]struct{}
+	// risen are the flows that count as a higher band than their priority.
+	risen map[*flow]struct{}
 }
 
-// turn returns the turn that the lane takes.
-func (l *lane) turn() *turn { return &l.owner.turns[l.Priority-1] }
+// turn returns the turn that the flow takes.
+func (l *flow) turn() *turn { return &l.owner.turns[l.Priority-1] }
 
 // first is the order of users within a band: those who do not hold what is due to
 // them come first, in the order of what they were let through with. Among the others
@@ -219,7 +219,7 @@ func (o *owner) first(other *owner) bool {
 	}
 }
 
-func earlierHead(a, b *lane) bool {
+func earlierHead(a, b *flow) bool {
 	p, _ := a.head()
 	q, _ := b.head()
 	if p == q {
