@@ -78,9 +78,16 @@ func (k *Keeper) Run(ctx context.Context) error {
 	busy := &sync.Map{} // projections that are worked on here
 	ticker := time.NewTicker(keeperPoll)
 	defer ticker.Stop()
-	failing := false
+	failing, registered := false, false
 	for {
-		err := k.begin(ctx, &working, busy)
+		var err error
+		if !registered {
+			err = k.store.Register(ctx)
+			registered = err == nil
+		}
+		if err == nil {
+			err = k.begin(ctx, &working, busy)
+		}
 		if err != nil && ctx.Err() == nil && !failing {
 			k.log.WarnContext(ctx, "rebuilds of projections cannot be looked up, it will be repeated", "error", err)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/millrace/millrace/internal/crash"
 	"github.com/millrace/millrace/internal/postgres"
+	"github.com/millrace/millrace/middleware"
 	"github.com/millrace/millrace/topics"
 )
 
@@ -228,6 +229,12 @@ func (r *run) apply(ctx context.Context, c chunk) error {
 func (r *run) applyIn(ctx context.Context, tx pgx.Tx, c chunk) error {
 	batch, skipped, first := r.model.NewBatch(), 0, ""
 	for _, rec := range c.records {
+		if !r.meant(rec) {
+			continue
+		}
+		if _, replayed := rec.Header(middleware.HeaderReplaySession); replayed {
+			rec.Timestamp = middleware.OriginalTime(rec) // of a replay, as its consumers see it
+		}
 		if err := add(batch, rec); err != nil {
 			if skipped++; first == "" {
 				first = describe(rec, err)
@@ -244,6 +251,13 @@ func (r *run) applyIn(ctx context.Context, tx pgx.Tx, c chunk) error {
 	}
 	crash.At("rebuild.loading")
 	return r.moveCursor(ctx, tx, c.partition, c.next)
+}
+
+// meant reports whether a record of the topic is one that the consumer acts on: a
+// redrive is for the consumer that failed. What is in the event log has not been
+// there before, whoever it was redriven for.
+func (r *run) meant(rec topics.Record) bool {
+	return r.session.Source != FromKafka || middleware.Targets(rec, r.model.Name)
 }
 
 // add folds in a record. One that makes the projection panic is left out like any
