@@ -147,9 +147,9 @@ func (c *cli) projectionsRebuildsCommand() *cobra.Command {
 
 func (c *cli) projectionsStatusCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:     "status PROJECTION [ID]",
-		Short:   "Show how far a rebuild is; without an id, the last one",
-		Long:    `Show how far a rebuild or a comparison is and what came of it. Without an id, the last
+		Use:   "status PROJECTION [ID]",
+		Short: "Show how far a rebuild is; without an id, the last one",
+		Long: `Show how far a rebuild or a comparison is and what came of it. Without an id, the last
 one of the projection is shown.`,
 		Example: `  millrace projections status data-index --watch`,
 		Args:    args(cobra.RangeArgs(1, 2)),

@@ -62,7 +62,7 @@ func (r *run) plan(ctx context.Context, snapshot pgx.Tx) (plan, error) {
 		}
 		c := &comparison{table: t, key: record(t.Key), values: record(columns), buckets: 1}
 		if rows > rowsPerBucket {
-			c.buckets = min(int64(maxBuckets), int64(1)<<bits.Len64(uint64(rows/rowsPerBucket))) //nolint:gosec // not negative
+			c.buckets = min(int64(maxBuckets), int64(1)<<bits.Len64(uint64(rows/rowsPerBucket)))
 		}
 		p = append(p, c)
 	}

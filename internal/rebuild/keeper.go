@@ -149,7 +149,7 @@ func (k *Keeper) hold(ctx context.Context, session Session, m Model) {
 	case session.State == Running:
 		err = k.work(held, session, m)
 	case session.OldUntil != nil:
-		err = k.dropReplaced(held, session, m)
+		err = k.dropReplaced(held, m)
 	}
 	if err != nil && held.Context().Err() == nil {
 		k.log.WarnContext(ctx, "rebuild cannot go on, it will be repeated", "projection", m.Name, "rebuild", session.ID.String(), "error", err)
@@ -220,15 +220,12 @@ func (k *Keeper) end(held *lease.Held, session Session, m Model, state State, no
 
 // dropReplaced drops the tables that a session has replaced, when they were kept long
 // enough.
-func (k *Keeper) dropReplaced(held *lease.Held, session Session, m Model) error {
+func (k *Keeper) dropReplaced(held *lease.Held, m Model) error {
 	return postgres.InTx(held.Context(), k.store.cfg.Pool, func(ctx context.Context, tx pgx.Tx) error {
 		if err := held.Check(ctx, tx); err != nil {
 			return err
 		}
-		if err := dropOld(ctx, tx, m); err != nil {
-			return err
-		}
-		return nil
+		return dropOld(ctx, tx, m)
 	})
 }
 

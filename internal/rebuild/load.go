@@ -167,7 +167,7 @@ func (r *run) read(ctx context.Context, p Partition, from, to int64, each func(c
 	for c := range chunks {
 		if err := each(c); err != nil {
 			stop()
-			for range chunks { //nolint:revive // the reader has to end before it is left
+			for range chunks { // the reader has to end before it is left
 			}
 			return err
 		}

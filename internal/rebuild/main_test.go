@@ -175,7 +175,7 @@ func (b *bench) put(partition int32, r topics.Record, at time.Time) {
 // fill publishes n events of some orders, over four partitions.
 func (b *bench) fill(n int) {
 	for i := range n {
-		b.publish(int32(i%4), anEvent(i), began.Add(time.Duration(i)*time.Millisecond)) //nolint:gosec // small
+		b.publish(int32(i%4), anEvent(i), began.Add(time.Duration(i)*time.Millisecond))
 	}
 }
 
@@ -267,14 +267,14 @@ func (b *bench) partitions() []Partition {
 func (b *bench) all() {
 	b.recordAll()
 	for _, p := range b.partitions() {
-		for b.consume(p, 500) > 0 { //nolint:revive // until nothing is left
+		for b.consume(p, 500) > 0 { // until nothing is left
 		}
 	}
 }
 
 func (b *bench) recordAll() {
 	for _, p := range b.partitions() {
-		for b.record(p, 500) > 0 { //nolint:revive // until nothing is left
+		for b.record(p, 500) > 0 { // until nothing is left
 		}
 	}
 }
@@ -424,9 +424,9 @@ func (b *bench) live(perRound int) (stop func()) {
 				b.publish(partition, h, began.Add(time.Minute).Add(time.Duration(n)*time.Millisecond))
 				n++
 			}
-			b.consume(p, 1+rand.IntN(50)) //nolint:gosec // a test
+			b.consume(p, 1+rand.IntN(50))
 		})
-		loop(func() { b.record(p, 1+rand.IntN(50)) }) //nolint:gosec // a test
+		loop(func() { b.record(p, 1+rand.IntN(50)) })
 	}
 	return sync.OnceFunc(func() {
 		close(done)

@@ -292,7 +292,7 @@ func TestATopicThatWasMadeAnew(t *testing.T) {
 	for i := range 100 {
 		h := anEvent(i)
 		h.Order = "anew-" + h.Order
-		b.publish(int32(i%5), h, began.Add(time.Minute)) //nolint:gosec // small; a partition more than before
+		b.publish(int32(i%5), h, began.Add(time.Minute)) // a partition more than before
 	}
 	b.all()
 	s := b.rebuilt(Order{Mode: ModeVerify})

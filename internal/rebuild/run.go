@@ -73,7 +73,7 @@ func (r *run) do(ctx context.Context, beside *sync.WaitGroup) error {
 	for r.session.Phase != Finished {
 		r.keeper.at(string(r.session.Phase))
 		if err := r.step(ctx); err != nil {
-			if errors.Is(err, errChanged) {
+			if r.outdated(ctx, err) {
 				// A migration came between. What was built does not fit any more.
 				err = r.enter(ctx, Preparing, "the tables were changed meanwhile: it begins again")
 			}
@@ -83,6 +83,23 @@ func (r *run) do(ctx context.Context, beside *sync.WaitGroup) error {
 		}
 	}
 	return nil
+}
+
+// outdated reports whether an error is for the reason that the tables were changed
+// since the shadow was made.
+func (r *run) outdated(ctx context.Context, err error) bool {
+	if errors.Is(err, errChanged) {
+		return true
+	}
+	if ctx.Err() != nil || again(err) || r.session.Phase == Preparing {
+		return false
+	}
+	for _, t := range r.model.Tables {
+		if changed, err := outdated(ctx, r.store.cfg.Pool, t.Name); err == nil && changed {
+			return true
+		}
+	}
+	return false
 }
 
 // step does what the phase asks for and goes to the next.

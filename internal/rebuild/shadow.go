@@ -147,7 +147,7 @@ func replace(ctx context.Context, tx execer, table string, keepOld bool) error {
 	}
 	statements = append(statements, "ALTER TABLE "+quote(shadow.table)+" RESET (autovacuum_enabled)")
 	wanted := live.renamed(shadow.table, shadowOf)
-	if len(wanted.indexes) != len(shadow.indexes) || len(wanted.statistics) != len(shadow.statistics) || len(live.notNull) != len(shadow.notNull) {
+	if !sameThings(wanted.indexes, shadow.indexes) || !sameThings(wanted.statistics, shadow.statistics) || len(live.notNull) != len(shadow.notNull) {
 		return fmt.Errorf("replace %s: %w", table, errChanged)
 	}
 	wanted.notNull = shadow.notNull
@@ -163,6 +163,22 @@ func replace(ctx context.Context, tx execer, table string, keepOld bool) error {
 		return fmt.Errorf("replace %s: %w: %s", table, errChanged, firstDifference(live.String(), now.String()))
 	}
 	return nil
+}
+
+// sameThings reports whether two lists hold the same, in whatever order.
+func sameThings[T comparable](a, b []T) bool {
+	return len(a) == len(b) && !slices.ContainsFunc(a, func(x T) bool { return !slices.Contains(b, x) })
+}
+
+// outdated reports whether the columns, options or rights of a table are others than
+// those of its shadow.
+func outdated(ctx context.Context, db querier, table string) (bool, error) {
+	live, err := readSchema(ctx, db, table)
+	if err != nil {
+		return false, err
+	}
+	shadow, err := readSchema(ctx, db, shadowOf(table))
+	return err == nil && !sameThings(live.lines, shadow.lines), err
 }
 
 // renames returns the statements that give a table and what belongs to it other names.
