@@ -15,11 +15,15 @@ import (
 func (c *cli) eventsGroup() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "events",
-		Short: "Follow what happens, as it happens",
-		Args:  cobra.ArbitraryArgs,
-		RunE:  group,
+		Short: "Follow what happens, and search what has happened",
+		Long: `Follow events as they happen, or search those that are recorded: the event log keeps
+them for retention.events.`,
+		Example: `  millrace events tail --user ada
+  millrace events search --type failed --from 24h`,
+		Args: cobra.ArbitraryArgs,
+		RunE: group,
 	}
-	cmd.AddCommand(c.eventsTailCommand())
+	cmd.AddCommand(c.eventsTailCommand(), c.eventsSearchCommand())
 	return cmd
 }
 

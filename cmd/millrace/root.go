@@ -94,7 +94,7 @@ func (c *cli) root() *cobra.Command {
 	root.AddCommand(
 		c.upCommand(), c.stopCommand(), c.cleanCommand(), c.readyCommand(), c.serveCommand(), c.migrateCommand(),
 		c.submitCommand(), c.executionsCommand(), c.eventsGroup(), c.explainCommand(), c.queueCommand(), c.workersCommand(), c.limitsCommand(), c.dlqCommand(),
-		c.outboxCommand(), c.consumersCommand(), c.topicsCommand(), c.configCommand(), c.doctorCommand(), c.verifyCommand(), c.tokenCommand(), c.versionCommand(),
+		c.outboxCommand(), c.consumersCommand(), c.topicsCommand(), c.configCommand(), c.doctorCommand(), c.verifyCommand(), c.purgeCommand(), c.tokenCommand(), c.versionCommand(),
 		c.completionCommand(),
 	)
 	return root

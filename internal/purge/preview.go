@@ -16,9 +16,6 @@ const previewTimeout = 30 * time.Second
 // Preview counts what a purge would erase now, and what would keep it waiting. It
 // changes nothing.
 func (s *Store) Preview(ctx context.Context, r Request) (erased, waiting Counts, err error) {
-	if r.Reason == "" {
-		r.Reason = "preview"
-	}
 	if err := r.check(); err != nil {
 		return nil, nil, err
 	}

@@ -67,7 +67,7 @@ type Request struct {
 	// Cancel has executions cancelled that have not ended. Otherwise the purge waits
 	// for them to end.
 	Cancel bool
-	// Actor asks for it, for a Reason, which is required.
+	// Actor asks for it, for a Reason, if one is given.
 	Actor, Reason string
 }
 
@@ -179,11 +179,8 @@ func (r Request) check() error {
 			return fmt.Errorf("%w: want text of at most 1024 bytes", ErrInvalid)
 		}
 	}
-	switch {
-	case r.User == "":
+	if r.User == "" {
 		return fmt.Errorf("%w: the user is missing", ErrInvalid)
-	case r.Reason == "":
-		return fmt.Errorf("%w: the reason is missing", ErrInvalid)
 	}
 	return nil
 }
@@ -250,13 +247,13 @@ func (s *Store) Get(ctx context.Context, id string) (Purge, error) {
 }
 
 // List returns purges, the newest first: at most limit, older than the one named
-// before, if one is.
+// before, if one is. A name that is none is postgres.ErrPageToken.
 func (s *Store) List(ctx context.Context, before string, limit int) ([]Purge, error) {
 	last := uuid.Max
 	if before != "" {
 		parsed, err := uuid.Parse(before)
 		if err != nil {
-			return nil, fmt.Errorf("purge %q: %w", before, ErrNotFound)
+			return nil, fmt.Errorf("list purges: %w", postgres.ErrPageToken)
 		}
 		last = parsed
 	}

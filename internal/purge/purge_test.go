@@ -232,7 +232,7 @@ func TestAPurgeCanBeCancelled(t *testing.T) {
 func TestRequestsThatSayTooLittle(t *testing.T) {
 	t.Parallel()
 	b := setup(t, Retention{})
-	for _, r := range []Request{{Reason: "r"}, {User: "ada"}, {User: "a\x00", Reason: "r"}, {User: "\xff", Reason: "r"}} {
+	for _, r := range []Request{{Reason: "r"}, {User: "a\x00", Reason: "r"}, {User: "\xff", Reason: "r"}} {
 		_, _, err := b.store.Create(t.Context(), r)
 		require.ErrorIs(t, err, ErrInvalid)
 	}

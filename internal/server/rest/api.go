@@ -45,6 +45,7 @@ type Lists interface {
 // History is the event log.
 type History interface {
 	Events(ctx context.Context, id string, after eventlog.Cursor, limit int) ([]eventlog.Entry, eventlog.Cursor, error)
+	Search(ctx context.Context, f eventlog.Filter, before eventlog.Moment, limit int) ([]eventlog.Entry, eventlog.Moment, error)
 }
 
 // Topics tells which topics there are.
@@ -64,6 +65,7 @@ type Deps struct {
 	Consumers   Consumers
 	Holds       Holds
 	Limits      Limits
+	Purges      Purges
 	Queue       Queue
 	Streams     *sse.Streams
 	Health      *health.Health

@@ -180,6 +180,10 @@ func (noHistory) Events(context.Context, string, eventlog.Cursor, int) ([]eventl
 	return nil, eventlog.Cursor{}, nil
 }
 
+func (noHistory) Search(context.Context, eventlog.Filter, eventlog.Moment, int) ([]eventlog.Entry, eventlog.Moment, error) {
+	return nil, eventlog.Moment{}, nil
+}
+
 type someTopics struct{}
 
 func (someTopics) List(context.Context) ([]Topic, error) {
@@ -320,7 +324,7 @@ func newBench(t testing.TB, change func(*Deps, *Config)) *bench {
 	b := &bench{t: t, store: newMemory(), logs: &bytes.Buffer{}}
 	logger := slog.New(slog.NewTextHandler(b.logs, nil))
 	deps := Deps{
-		Executions: b.store, History: noHistory{}, Topics: someTopics{}, DeadLetters: &letters{}, Outbox: &someOutbox{}, Consumers: &someConsumers{}, Holds: &someHolds{}, Queue: &someQueue{}, Limits: &someLimits{}, Health: health.New(), Logger: logger,
+		Executions: b.store, History: noHistory{}, Topics: someTopics{}, DeadLetters: &letters{}, Outbox: &someOutbox{}, Consumers: &someConsumers{}, Holds: &someHolds{}, Purges: &somePurges{}, Queue: &someQueue{}, Limits: &someLimits{}, Health: health.New(), Logger: logger,
 		Lists: lists(func(projections.Filter, projections.Page) (projections.ExecutionPage, error) {
 			return projections.ExecutionPage{}, nil
 		}),
