@@ -10,7 +10,7 @@ import (
 // the invocations is the order of starting, and the reverse that of stopping.
 func roles(cfg configs.Config) fx.Option {
 	parts := []fx.Option{
-		fx.Provide(newLoops, newDeadLetters, newLimitStore, newPurges),
+		fx.Provide(newLoops, newDeadLetters, newReplays, newLimitStore, newPurges),
 		telemetryModule, storageModule, transportModule,
 	}
 	var start []fx.Option
@@ -25,6 +25,7 @@ func roles(cfg configs.Config) fx.Option {
 	}
 	add(configs.RoleRelay, relayModule, runRelay)
 	add(configs.RoleMaintenance, maintenanceModule, runMaintenance)
+	add(configs.RoleMaintenance, fx.Provide(newReplayKeeper), runReplays)
 	add(configs.RoleCoordinator, coordinatorModule, runCoordinator)
 	add(configs.RoleWorker, workerModule, runWorker)
 	add(configs.RoleProjections, projectionsModule, nil)

@@ -30,6 +30,7 @@ import (
 	"github.com/millrace/millrace/internal/parking"
 	"github.com/millrace/millrace/internal/postgres"
 	"github.com/millrace/millrace/internal/purge"
+	"github.com/millrace/millrace/internal/replay"
 	"github.com/millrace/millrace/internal/results"
 	"github.com/millrace/millrace/internal/secret"
 	"github.com/millrace/millrace/internal/server"
@@ -109,7 +110,7 @@ func retryPolicies(cfg configs.Config) deadletter.Policies {
 
 func newAPI(
 	cfg configs.Config, c *connections, st *store.Store, kept *results.Store, signals *postgres.Signals, streams *sse.Streams,
-	letters *deadletter.Store, known *limitstore.Store, purges *purge.Store, h *health.Health, log *slog.Logger,
+	letters *deadletter.Store, replays *replay.Store, known *limitstore.Store, purges *purge.Store, h *health.Health, log *slog.Logger,
 ) (*rest.API, error) {
 	guard, err := newGuard(cfg)
 	if err != nil {
@@ -132,6 +133,7 @@ func newAPI(
 		Consumers:   consumers.NewOperator(consumers.OperatorConfig{Pool: c.pool, Signals: signals, Broker: consumerBroker{c.admin}}),
 		Limits:      known,
 		Purges:      purges,
+		Replays:     replays,
 		Streams:     streams,
 		Health:      h,
 		Guard:       guard,

@@ -32,6 +32,7 @@ type Config struct {
 	Results     Results                     `key:"results" doc:"Where results are kept that are too long for events."`
 	Relay       Relay                       `key:"relay" doc:"What publishes the outbox to Kafka."`
 	DeadLetters DeadLetters                 `key:"dead_letters" doc:"What is done with records that consumers gave up on."`
+	Replay      Replay                      `key:"replay" doc:"How much is replayed at once. The role maintenance does."`
 	EventLog    EventLog                    `key:"event_log" doc:"The event log: the lasting copy of topics in PostgreSQL, which histories are read from, projections rebuilt and replays fed."`
 	Retention   Retention                   `key:"retention" doc:"How long PostgreSQL keeps things."`
 	Alerts      Alerts                      `key:"alerts" doc:"What tells somebody about what does not mend itself. The role maintenance does."`
@@ -199,6 +200,12 @@ type Relay struct {
 type DeadLetters struct {
 	Topics []string             `key:"topics" unset:"none" doc:"Further dead-letter topics, by their names at the broker, whose letters are filed. Those of consumers in the same process need not be named."`
 	Retry  map[string]RetryRule `key:"retry" unset:"nothing is redriven by itself" doc:"Which dead letters are redriven by themselves, by name: 'class=handler consumer=billing from=1m max=1h attempts=3 hold_above=100'. The first rule by name that matches a letter counts."`
+}
+
+// Replay configures replay sessions.
+type Replay struct {
+	MaxRunning   int `key:"max_running" doc:"How many replay sessions run at once; the others wait for their turn."`
+	ConfirmAbove int `key:"confirm_above" doc:"About how many events a replay session may be without being confirmed."`
 }
 
 // EventLog configures what is recorded.

@@ -52,6 +52,7 @@ func (c *Config) validate(origins Origins) error {
 	v.eventLog()
 	v.retention()
 	v.alerts()
+	v.replay()
 	v.deadLetters()
 	return v.found.err()
 }
@@ -428,6 +429,11 @@ func (v *validation) worker() {
 
 // headerName is what a header may be called (RFC 9110, token).
 var headerName = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}$")
+
+func (v *validation) replay() {
+	number(v, "replay.max_running", v.c.Replay.MaxRunning, 1, 100)
+	number(v, "replay.confirm_above", v.c.Replay.ConfirmAbove, 1, 1_000_000_000)
+}
 
 func (v *validation) alerts() {
 	a := v.c.Alerts

@@ -167,6 +167,9 @@ func (c *crasher) offer(point crash.Point, all []*program) bool {
 	if err == nil && ofRedrives(point) {
 		err = c.redrive(api)
 	}
+	if err == nil && ofReplays(point) {
+		err = c.replay(point, api)
+	}
 	return err == nil
 }
 
@@ -301,6 +304,9 @@ func (c *crasher) judge(point crash.Point, api *client.Client, all []*program) {
 		"the order of the chain")
 	if ofLetters(point) || ofRedrives(point) {
 		c.judgeLetters()
+	}
+	if ofReplays(point) {
+		c.judgeReplay(point)
 	}
 }
 

@@ -1,9 +1,13 @@
 package middleware
 
 import (
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/millrace/millrace/topics"
 )
 
 // Headers by which a record chooses its consumers.
@@ -15,6 +19,10 @@ const (
 	// HeaderReplaySession is the id of the replay session that re-emitted the
 	// record. Only consumers that opted in act on it.
 	HeaderReplaySession = "millrace-replay-session"
+	// HeaderReplayTime is the time of the record that was re-emitted, in milliseconds
+	// since 1970. Handlers see it as the time of the record: an event that came from
+	// the future is still from the future when it is replayed later.
+	HeaderReplayTime = "millrace-replay-time"
 	// HeaderReplayCount says how often the event has been redriven, this time
 	// included. It is carried into the letter if the redrive fails, which bounds
 	// how often that can go on.
@@ -40,6 +48,7 @@ func target(cfg Config) message.HandlerMiddleware {
 				}
 				if session, ok := item.Record.Header(HeaderReplaySession); ok && len(session) > 0 {
 					item.ReplaySession = string(session)
+					item.Record.Timestamp = originalTime(item.Record)
 					if !cfg.Replay {
 						item.Outcome = ReplayDropped
 					}
@@ -48,6 +57,20 @@ func target(cfg Config) message.HandlerMiddleware {
 			return next(msg)
 		}
 	}
+}
+
+// originalTime is the time that a replayed record had before, where it tells one that
+// is not later than its own: whoever made the header up has made it older at most.
+func originalTime(r topics.Record) time.Time {
+	value, ok := r.Header(HeaderReplayTime)
+	if !ok {
+		return r.Timestamp
+	}
+	millis, err := strconv.ParseInt(string(value), 10, 64)
+	if err != nil || millis <= 0 || millis >= r.Timestamp.UnixMilli() {
+		return r.Timestamp
+	}
+	return time.UnixMilli(millis)
 }
 
 // lists reports whether the comma-separated names contain name. An empty list

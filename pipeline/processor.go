@@ -184,6 +184,7 @@ func (p *Processor) Status() ConsumerStatus {
 	s.Name, s.Group, s.Kind = p.consumer.Name, p.cfg.Group, p.consumer.Handle.kind.String()
 	s.Topic = p.cfg.Naming.Physical(p.consumer.Topic)
 	s.Inbox = p.consumer.Handle.kind.transactional() && !p.consumer.GuardedByState
+	s.Replay = p.consumer.Replay
 	return s
 }
 

@@ -27,6 +27,8 @@ type ConsumerStatus struct {
 	// Inbox says that the consumer recognises events that it has applied before, by
 	// their identity.
 	Inbox bool `json:"inbox"`
+	// Replay says that the consumer acts on replayed events.
+	Replay bool `json:"replay"`
 }
 
 // Stall is a partition that waits for something.

@@ -92,9 +92,30 @@ func (c *cli) root() *cobra.Command {
 	root.CompletionOptions.DisableDefaultCmd = true
 	_ = root.RegisterFlagCompletionFunc("output", fixed(outputs())) // the flag exists
 	root.AddCommand(
-		c.upCommand(), c.stopCommand(), c.cleanCommand(), c.readyCommand(), c.serveCommand(), c.migrateCommand(),
-		c.submitCommand(), c.executionsCommand(), c.eventsGroup(), c.explainCommand(), c.queueCommand(), c.workersCommand(), c.limitsCommand(), c.dlqCommand(),
-		c.outboxCommand(), c.consumersCommand(), c.topicsCommand(), c.configCommand(), c.doctorCommand(), c.verifyCommand(), c.purgeCommand(), c.tokenCommand(), c.versionCommand(),
+		c.upCommand(),
+		c.stopCommand(),
+		c.cleanCommand(),
+		c.readyCommand(),
+		c.serveCommand(),
+		c.migrateCommand(),
+		c.submitCommand(),
+		c.executionsCommand(),
+		c.eventsGroup(),
+		c.explainCommand(),
+		c.queueCommand(),
+		c.workersCommand(),
+		c.limitsCommand(),
+		c.dlqCommand(),
+		c.replayCommand(),
+		c.outboxCommand(),
+		c.consumersCommand(),
+		c.topicsCommand(),
+		c.configCommand(),
+		c.doctorCommand(),
+		c.verifyCommand(),
+		c.purgeCommand(),
+		c.tokenCommand(),
+		c.versionCommand(),
 		c.completionCommand(),
 	)
 	return root

@@ -148,9 +148,11 @@ func (a *Agent) Local() []Report {
 }
 
 const registerConsumer = `
-INSERT INTO consumers AS c (name, consumer_group, topic, kind, inbox) VALUES ($1, $2, $3, $4, $5)
-ON CONFLICT (name) DO UPDATE SET consumer_group = excluded.consumer_group, topic = excluded.topic, kind = excluded.kind, inbox = excluded.inbox
-WHERE (c.consumer_group, c.topic, c.kind, c.inbox) IS DISTINCT FROM (excluded.consumer_group, excluded.topic, excluded.kind, excluded.inbox)`
+INSERT INTO consumers AS c (name, consumer_group, topic, kind, inbox, replay) VALUES ($1, $2, $3, $4, $5, $6)
+ON CONFLICT (name) DO UPDATE SET consumer_group = excluded.consumer_group, topic = excluded.topic, kind = excluded.kind,
+    inbox = excluded.inbox, replay = excluded.replay
+WHERE (c.consumer_group, c.topic, c.kind, c.inbox, c.replay)
+    IS DISTINCT FROM (excluded.consumer_group, excluded.topic, excluded.kind, excluded.inbox, excluded.replay)`
 
 // Start registers the consumers of the runtime and pauses those that are to be
 // paused. Call it before they consume, so that none of them gets a record that it
@@ -165,7 +167,7 @@ func (a *Agent) Start(ctx context.Context, runtime Runtime) error {
 	err := postgres.InTx(ctx, a.cfg.Pool, func(ctx context.Context, tx pgx.Tx) error {
 		batch := &pgx.Batch{}
 		for _, c := range status {
-			batch.Queue(registerConsumer, c.Name, c.Group, c.Topic, c.Kind, c.Inbox)
+			batch.Queue(registerConsumer, c.Name, c.Group, c.Topic, c.Kind, c.Inbox, c.Replay)
 		}
 		return tx.SendBatch(ctx, batch).Close()
 	})

@@ -74,5 +74,9 @@ func Points() []Point {
 		{"redrive.sending", "A chunk of letters is marked, its records are in the outbox, and nothing is committed: the letters are open."},
 		{"redrive.sent", "A chunk is committed and its caller has no answer: the same call goes on with what is open."},
 		{"redrive.between", "Some chunks are committed and others have not begun: the same call goes on with what is open."},
+
+		{"replay.publishing", "A chunk of a replay is about to be sent: the next keeper sends it."},
+		{"replay.published", "The broker has a chunk and the cursor has not moved: it is published once more, under the same ids and session, by which an inbox recognises it."},
+		{"replay.advanced", "The cursor has moved and its keeper does not know: the next one goes on from there."},
 	}
 }

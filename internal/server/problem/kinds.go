@@ -16,6 +16,7 @@ func Kinds() []Kind {
 		DeadLetterNotFound(), DeadLetterNotOpen(), RedriveLimit(), RedriveTopicMissing(),
 		DeadLetterNoEvent(), DeadLetterArchived(), DeadLetterNotArchived(), DeadLetterDeleted(), DeadLetterHeadOfLane(),
 		EditInvalid(), EditConflict(), EditUnchanged(), RedriveNotFound(), RedriveState(), NothingToRedrive(), PurgeNotFound(), PurgeOver(),
+		ReplayNotFound(), ReplayState(), ReplayRefused(), TooManyReplays(),
 		TooManyStreams(), EventsUnavailable(), Unavailable(), ShuttingDown(), Timeout(), Cancelled(), Internal(),
 	}
 }
@@ -289,4 +290,24 @@ func RedriveState() Kind {
 // NothingToRedrive: the filter selects no open letter.
 func NothingToRedrive() Kind {
 	return Kind{http.StatusConflict, "nothing_to_redrive", "No open dead letter is selected"}
+}
+
+// ReplayNotFound: there is no replay of that id.
+func ReplayNotFound() Kind {
+	return Kind{http.StatusNotFound, "replay_not_found", "There is no such replay"}
+}
+
+// ReplayState: the state of the replay does not allow what was asked for.
+func ReplayState() Kind {
+	return Kind{http.StatusConflict, "replay_state", "The state of the replay does not allow that"}
+}
+
+// ReplayRefused: a replay like that is not made; the faults say why.
+func ReplayRefused() Kind {
+	return Kind{http.StatusConflict, "replay_refused", "The replay is refused"}
+}
+
+// TooManyReplays: others have to end first.
+func TooManyReplays() Kind {
+	return Kind{http.StatusTooManyRequests, "too_many_replays", "Too many replays are open"}
 }

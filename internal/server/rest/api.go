@@ -63,6 +63,7 @@ type Deps struct {
 	DeadLetters DeadLetters
 	Outbox      Outbox
 	Consumers   Consumers
+	Replays     Replays
 	Holds       Holds
 	Limits      Limits
 	Purges      Purges

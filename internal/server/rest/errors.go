@@ -17,6 +17,7 @@ import (
 	"github.com/millrace/millrace/internal/outbox"
 	"github.com/millrace/millrace/internal/postgres"
 	"github.com/millrace/millrace/internal/purge"
+	"github.com/millrace/millrace/internal/replay"
 	"github.com/millrace/millrace/internal/results"
 	"github.com/millrace/millrace/internal/server/problem"
 	"github.com/millrace/millrace/internal/server/sse"
@@ -64,6 +65,11 @@ func errorTable() []mapping {
 		{err: deadletter.ErrJobNotFound, kind: problem.RedriveNotFound()},
 		{err: deadletter.ErrJobState, kind: problem.RedriveState()},
 		{err: deadletter.ErrNothingToDo, kind: problem.NothingToRedrive()},
+		{err: replay.ErrNotFound, kind: problem.ReplayNotFound()},
+		{err: replay.ErrState, kind: problem.ReplayState()},
+		{err: replay.ErrTooMany, kind: problem.TooManyReplays()},
+		{err: replay.ErrKeyConflict, kind: problem.IdempotencyConflict(),
+			detail: "use a new Idempotency-Key for a new replay, and the same replay with the same key"},
 		{err: postgres.ErrPageToken, kind: problem.InvalidPageToken()},
 		{err: deadletter.ErrNotFound, kind: problem.DeadLetterNotFound()},
 		{err: deadletter.ErrNotOpen, kind: problem.DeadLetterNotOpen()},
@@ -158,6 +164,8 @@ func requestProblem(err error) *problem.Problem {
 		return invalidBody(fieldFaults(invalid, ""))
 	case errors.As(err, &edit):
 		return editProblem(edit)
+	case replayProblem(err) != nil:
+		return replayProblem(err)
 	case errors.As(err, &tooLarge):
 		return problem.BodyTooLarge().With(fmt.Sprintf("at most %d bytes are accepted", tooLarge.Limit))
 	}

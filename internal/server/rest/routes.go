@@ -36,6 +36,7 @@ const (
 	tagConsumers   = "consumers"
 	tagEvents      = "events"
 	tagLimits      = "limits"
+	tagReplays     = "replays"
 	tagPlatform    = "platform"
 )
 
@@ -81,6 +82,13 @@ func (a *API) routes() []route {
 			handler: a.controlRedrive(DeadLetters.Resume)},
 		{method: post, path: "/v1/dead-letter-redrives/{id}/cancel", scope: auth.Admin, op: a.controlRedriveDoc("cancel", "End a redrive"),
 			handler: a.controlRedrive(DeadLetters.Cancel)},
+		{method: get, path: "/v1/replays", scope: auth.Read, op: listReplaysDoc(), typed: typed(a, a.listReplays)},
+		{method: post, path: "/v1/replays", scope: auth.Admin, op: a.createReplayDoc(), handler: a.createReplay},
+		{method: get, path: "/v1/replays/{id}", scope: auth.Read, op: getReplayDoc(), typed: typed(a, a.getReplay)},
+		{method: http.MethodPatch, path: "/v1/replays/{id}", scope: auth.Admin, op: a.rateReplayDoc(), handler: changeReplay(a, false, a.rateReplay)},
+		{method: post, path: "/v1/replays/{id}/pause", scope: auth.Admin, op: a.controlReplayDoc("pause", "Let a replay wait"), handler: a.controlReplay(Replays.Pause)},
+		{method: post, path: "/v1/replays/{id}/resume", scope: auth.Admin, op: a.controlReplayDoc("resume", "Let a replay go on"), handler: a.controlReplay(Replays.Resume)},
+		{method: post, path: "/v1/replays/{id}/cancel", scope: auth.Admin, op: a.controlReplayDoc("cancel", "End a replay"), handler: a.controlReplay(Replays.Cancel)},
 		{method: get, path: "/v1/topics", scope: auth.Read, op: topicsDoc(), typed: typed(a, a.topics)},
 		{method: get, path: "/v1/outbox/events", scope: auth.Read, op: outboxListDoc(), typed: typed(a, a.outboxList)},
 		{method: get, path: "/v1/outbox/backlog", scope: auth.Read, op: outboxBacklogDoc(), typed: typed(a, a.outboxBacklog)},
