@@ -120,7 +120,7 @@ func (c *cli) followPurge(ctx context.Context, api *client.Client, p client.Purg
 	ticker := time.NewTicker(followEvery)
 	defer ticker.Stop()
 	shown := ""
-	for p.State == "RUNNING" {
+	for p.State == "RUNNING" || ending(p) {
 		select {
 		case <-ctx.Done():
 			return p, errors.New("the purge goes on: see millrace purge get " + p.ID)
@@ -137,6 +137,11 @@ func (c *cli) followPurge(ctx context.Context, api *client.Client, p client.Purg
 		}
 	}
 	return p, nil
+}
+
+// ending says that a purge waits for nothing but executions that it has cancelled.
+func ending(p client.Purge) bool {
+	return p.State == "WAITING" && p.Cancel && len(p.Waiting) == 1 && p.Waiting["executions_not_ended"] > 0
 }
 
 // counts writes numbers by kind, as in "2 executions, 24 events".

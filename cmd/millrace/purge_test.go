@@ -6,6 +6,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/millrace/millrace/internal/client"
 )
 
 const (
@@ -73,6 +75,14 @@ func TestPurgeIsFollowed(t *testing.T) {
 	c.api.answers("GET /v1/purges/{id}", 200, purgeDone)
 	require.Equal(t, exitOK, c.run("purge", "--subject", "eve", "--yes", "--wait"), c.err.String())
 	assert.Contains(t, c.out.String(), "DONE")
+}
+
+// What is cancelled ends soon.
+func TestPurgeIsFollowedWhileItCancels(t *testing.T) {
+	t.Parallel()
+	assert.True(t, ending(client.Purge{State: "WAITING", Cancel: true, Waiting: map[string]int64{"executions_not_ended": 1}}))
+	assert.False(t, ending(client.Purge{State: "WAITING", Waiting: map[string]int64{"executions_not_ended": 1}}))
+	assert.False(t, ending(client.Purge{State: "WAITING", Cancel: true, Waiting: map[string]int64{"executions_not_ended": 1, "events_not_published": 1}}))
 }
 
 func TestAPurgeThatWaitsIsNotDone(t *testing.T) {

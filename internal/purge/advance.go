@@ -133,7 +133,10 @@ func (j *job) endRound(ctx context.Context) error {
 				updated_at = clock_timestamp(), finished_at = clock_timestamp() WHERE id = $1`, j.id, j.total)
 		return err
 	case j.found == 0:
-		state, pause = Waiting, lookAgain
+		state = Waiting
+		if !j.cancel || j.waiting[NotEnded] == 0 {
+			pause = lookAgain // what is cancelled ends soon
+		}
 	}
 	_, err := j.tx.Exec(ctx, `
 		UPDATE purges SET state = $2, step = $3, cursor = '', rounds = rounds + 1, found = 0, waiting = '{}', left_over = $4, erased = $5,
