@@ -60,6 +60,7 @@ bench: ## Measure on real Kafka and PostgreSQL; prints figures and how they were
 	$(GO) run ./bench/relay
 	$(GO) run ./bench/consumers
 	$(GO) run ./bench/admission
+	$(GO) run ./bench/dataindex
 
 CHAOS_TIME    ?= 120s
 CHAOS_SEED    ?= 0

@@ -33,6 +33,7 @@ type Config struct {
 	Results     Results                     `key:"results" doc:"Where results are kept that are too long for events."`
 	Relay       Relay                       `key:"relay" doc:"What publishes the outbox to Kafka."`
 	DeadLetters DeadLetters                 `key:"dead_letters" doc:"What is done with records that consumers gave up on."`
+	DataIndex   DataIndex                   `key:"data_index" doc:"The index of workflow instances and their tasks. The role projections builds it."`
 	Replay      Replay                      `key:"replay" doc:"How much is replayed at once. The role maintenance does."`
 	EventLog    EventLog                    `key:"event_log" doc:"The event log: the lasting copy of topics in PostgreSQL, which histories are read from, projections rebuilt and replays fed."`
 	Retention   Retention                   `key:"retention" doc:"How long PostgreSQL keeps things."`
@@ -44,7 +45,7 @@ type Config struct {
 type API struct {
 	Listen          string        `key:"listen" flag:"api-listen" doc:"The address of the REST API and the console. Port 0 takes any free port."`
 	MaxBodyBytes    Size          `key:"max_body_bytes" doc:"The largest request body that is read; a larger one is refused with 413."`
-	MaxStreams      int           `key:"max_streams" doc:"How many live streams of events may be open at once; one more is refused with 503. Each takes about 100 KiB."`
+	MaxStreams      int           `key:"max_streams" doc:"How many live streams of events may be open at once; one more is refused with 503. Each takes about 32 KiB."`
 	ShutdownTimeout time.Duration `key:"shutdown_timeout" doc:"How long requests in flight may take to end after a stop was asked for."`
 	Auth            Auth          `key:"auth" doc:"Authentication of callers."`
 	TLS             ServerTLS     `key:"tls" doc:"TLS of the REST API."`
@@ -217,6 +218,12 @@ type Relay struct {
 type DeadLetters struct {
 	Topics []string             `key:"topics" unset:"none" doc:"Further dead-letter topics, by their names at the broker, whose letters are filed. Those of consumers in the same process need not be named."`
 	Retry  map[string]RetryRule `key:"retry" unset:"nothing is redriven by itself" doc:"Which dead letters are redriven by themselves, by name: 'class=handler consumer=billing from=1m max=1h attempts=3 hold_above=100'. The first rule by name that matches a letter counts."`
+}
+
+// DataIndex configures the index of workflow instances and tasks.
+type DataIndex struct {
+	Enabled          bool          `key:"enabled" doc:"Whether lifecycle events of workflows are read, Millrace's own and those of other engines. The topics are topics.flow-lifecycle-out and topics.data-index-events-dlq."`
+	PlaceholderAfter time.Duration `key:"placeholder_after" doc:"How long an instance may be known by its tasks alone before it is listed and counted as a placeholder: events of its workflow were lost, or never sent."`
 }
 
 // Replay configures replay sessions.
