@@ -42,7 +42,7 @@ test-race: ## Run all tests with the race detector
 	$(GO) test -race $(TEST_FLAGS) ./...
 
 .PHONY: test-kafka
-test-kafka: ## Run the suites on real Apache Kafka (Java 17 and Maven) and PostgreSQL
+test-kafka: ## Run the suites on real Apache Kafka (JDK 17 and Maven) and PostgreSQL
 	MILLRACE_TEST_REAL=1 $(GO) test -count=1 -timeout 30m ./internal/kafka/... ./internal/testenv/... ./e2e/...
 
 .PHONY: kafka
