@@ -123,6 +123,7 @@ func newAPI(
 		Executions:  st,
 		Results:     kept,
 		Lists:       projections.NewReader(c.pool),
+		DataIndex:   projections.NewReader(c.pool),
 		History:     eventlog.NewReader(c.pool),
 		Topics:      rest.NewBrokerTopics(c.admin, cfg.TopicNaming(), cfg.TopicSpecs()),
 		DeadLetters: letters,
@@ -139,6 +140,7 @@ func newAPI(
 		Faults:      middleware.Classifier{Infrastructure: []func(error) bool{isInfrastructure}},
 	}, rest.Config{
 		Version: build.Version(), MaxBodyBytes: int64(cfg.API.MaxBodyBytes), Terms: bounds.Terms(),
+		PlaceholderAfter: cfg.DataIndex.PlaceholderAfter,
 	})
 }
 

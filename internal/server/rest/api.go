@@ -42,6 +42,11 @@ type Lists interface {
 	ExecutionList(ctx context.Context, f projections.Filter, p projections.Page) (projections.ExecutionPage, error)
 }
 
+// DataIndex is what is asked of the data index beside its rows.
+type DataIndex interface {
+	PlaceholderList(ctx context.Context, olderThan time.Duration, p projections.Page) (projections.PlaceholderPage, error)
+}
+
 // History is the event log.
 type History interface {
 	Events(ctx context.Context, id string, after eventlog.Cursor, limit int) ([]eventlog.Entry, eventlog.Cursor, error)
@@ -57,6 +62,7 @@ type Deps struct {
 	Executions  Executions
 	Results     Results
 	Lists       Lists
+	DataIndex   DataIndex
 	History     History
 	Topics      Topics
 	DeadLetters DeadLetters
@@ -88,6 +94,9 @@ type Config struct {
 	// RequestTimeout bounds the work for one request, streams excepted. Defaults to
 	// 30 s.
 	RequestTimeout time.Duration
+	// PlaceholderAfter is for how long a placeholder of the data index has been there
+	// when it is listed and nothing else is asked for. Defaults to 1 h.
+	PlaceholderAfter time.Duration
 }
 
 const (
@@ -100,6 +109,9 @@ const (
 func (c Config) withDefaults() Config {
 	if c.MaxBodyBytes <= 0 {
 		c.MaxBodyBytes = maxBodyDefault
+	}
+	if c.PlaceholderAfter <= 0 {
+		c.PlaceholderAfter = time.Hour
 	}
 	if c.RequestTimeout <= 0 {
 		c.RequestTimeout = timeoutDefault
