@@ -2,6 +2,7 @@ package client
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -69,6 +70,12 @@ func (p *Problem) headline() string {
 
 // NotFound says that what was asked for does not exist.
 func (p *Problem) NotFound() bool { return p.Status == http.StatusNotFound }
+
+// HasCode says whether err is a Problem with the code.
+func HasCode(err error, code string) bool {
+	var p *Problem
+	return errors.As(err, &p) && p.Code == code
+}
 
 // UnreachableError says that no answer came.
 type UnreachableError struct {
