@@ -41,7 +41,7 @@ import (
 var (
 	relayModule       = fx.Module("relay", fx.Provide(newRelay))
 	maintenanceModule = fx.Module("maintenance",
-		fx.Provide(newSweeper, newCensus, deadletter.NewGauge, parking.NewGauge, newKeeper, newLetterKeeper, newResultsKeeper, newAlerts, newPurgeKeeper),
+		fx.Provide(newSweeper, newCensus, deadletter.NewGauge, parking.NewGauge, newPlaceholderGauge, newKeeper, newLetterKeeper, newResultsKeeper, newAlerts, newPurgeKeeper),
 		asConsumers(newRecorders), asConsumer(letterfiler.New))
 	coordinatorModule = fx.Module("coordinator", fx.Provide(newLimits, newDeclarer, newAdmitter, routing.NewWatcher), asConsumer(newCoordinatorConsumer))
 	workerModule      = fx.Module("worker", fx.Provide(newExecutors, newWorker), asConsumers((*worker.Worker).Consumers))
@@ -71,11 +71,13 @@ func newCensus(st *store.Store, log *slog.Logger, reg prometheus.Registerer) *co
 func runMaintenance(
 	l *loops, s *coordinator.Sweeper, census *coordinator.Census, g *deadletter.Gauge, w *alerts.Watcher, k *retention.Keeper,
 	letters *deadletter.Keeper, leases *lease.Manager, parked *parking.Gauge, kept *results.Keeper, purges *purge.Keeper,
+	placeholders *projections.PlaceholderGauge,
 ) {
 	l.run("sweeper", s.Run)
 	l.run("census", census.Run)
 	l.run("dead letter gauge", g.Run)
 	l.run("parking gauge", parked.Run)
+	l.run("placeholder gauge", placeholders.Run)
 	l.run("dead letter keeper", letters.Run)
 	if w != nil {
 		l.run("alerts", w.Run)
@@ -97,28 +99,42 @@ func newLetterKeeper(
 	}, log)
 }
 
-// newKeeper makes what drops partitions. Where the database has no limit of its
+// databaseRoom is how much the database may still grow. Where it has no limit of its
 // own, the disk is only known when PostgreSQL runs under this process.
-func newKeeper(cfg configs.Config, pool *pgxpool.Pool, log *slog.Logger, reg prometheus.Registerer) *retention.Keeper {
-	var room retention.Room
+func databaseRoom(cfg configs.Config) (room retention.Room) {
 	switch {
 	case cfg.Postgres.StorageLimit > 0:
 		room = retention.Limit(int64(cfg.Postgres.StorageLimit))
 	case cfg.Embedded.Postgres.Enabled:
 		room = retention.Disk(cfg.DataDir)
 	}
+	return room
+}
+
+// newKeeper makes what drops partitions.
+func newKeeper(cfg configs.Config, pool *pgxpool.Pool, log *slog.Logger, reg prometheus.Registerer) *retention.Keeper {
 	return retention.New(pool, retention.Config{
-		Outbox: cfg.Retention.Outbox, Inbox: cfg.Retention.Inbox, Events: cfg.Retention.Events, Room: room,
+		Outbox: cfg.Retention.Outbox, Inbox: cfg.Retention.Inbox, Events: cfg.Retention.Events, Room: databaseRoom(cfg),
 	}, log, reg)
+}
+
+func newPlaceholderGauge(cfg configs.Config, pool *pgxpool.Pool, log *slog.Logger, reg prometheus.Registerer) *projections.PlaceholderGauge {
+	return projections.NewPlaceholderGauge(pool, cfg.DataIndex.PlaceholderAfter, log, reg)
 }
 
 func newRecorders(cfg configs.Config, reg prometheus.Registerer) []pipeline.Consumer {
 	return recorder.Consumers(reg, cfg.EventLog.Topics)
 }
 
-func newProjections() []pipeline.Consumer {
+func newProjections(cfg configs.Config, reg prometheus.Registerer) []pipeline.Consumer {
 	var consumers []pipeline.Consumer
 	for _, p := range projections.All() {
+		if p.Name == projections.DataIndexName {
+			if !cfg.DataIndex.Enabled {
+				continue
+			}
+			p = projections.DataIndex(projections.NewDataIndexMetrics(reg))
+		}
 		consumers = append(consumers, p.Consumer())
 	}
 	return consumers

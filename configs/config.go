@@ -22,6 +22,7 @@ type Config struct {
 	StartDeadline time.Duration `key:"start_deadline" flag:"start-deadline" doc:"How long to wait for Kafka and PostgreSQL at start before giving up."`
 
 	API         API                         `key:"api" doc:"The REST API."`
+	GraphQL     GraphQL                     `key:"graphql" doc:"Queries over the read models, at /graphql of the API. What breaks a limit is refused with an error that names it."`
 	Admin       Admin                       `key:"admin" doc:"Metrics, health and profiles, for operators."`
 	Kafka       Kafka                       `key:"kafka" doc:"The connection to Apache Kafka."`
 	Postgres    Postgres                    `key:"postgres" doc:"The connection to PostgreSQL."`
@@ -32,6 +33,7 @@ type Config struct {
 	Results     Results                     `key:"results" doc:"Where results are kept that are too long for events."`
 	Relay       Relay                       `key:"relay" doc:"What publishes the outbox to Kafka."`
 	DeadLetters DeadLetters                 `key:"dead_letters" doc:"What is done with records that consumers gave up on."`
+	DataIndex   DataIndex                   `key:"data_index" doc:"The index of workflow instances and their tasks. The role projections builds it."`
 	Replay      Replay                      `key:"replay" doc:"How much is replayed at once. The role maintenance does."`
 	EventLog    EventLog                    `key:"event_log" doc:"The event log: the lasting copy of topics in PostgreSQL, which histories are read from, projections rebuilt and replays fed."`
 	Retention   Retention                   `key:"retention" doc:"How long PostgreSQL keeps things."`
@@ -43,8 +45,9 @@ type Config struct {
 type API struct {
 	Listen          string        `key:"listen" flag:"api-listen" doc:"The address of the REST API and the console. Port 0 takes any free port."`
 	MaxBodyBytes    Size          `key:"max_body_bytes" doc:"The largest request body that is read; a larger one is refused with 413."`
-	MaxStreams      int           `key:"max_streams" doc:"How many live streams of events may be open at once; one more is refused with 503. Each takes about 100 KiB."`
+	MaxStreams      int           `key:"max_streams" doc:"How many live streams of events may be open at once; one more is refused with 503. Each takes about 32 KiB."`
 	ShutdownTimeout time.Duration `key:"shutdown_timeout" doc:"How long requests in flight may take to end after a stop was asked for."`
+	QueryTimeout    time.Duration `key:"query_timeout" doc:"How long one query of the read models may take, lists and statistics of REST and GraphQL; a longer one is refused with 504."`
 	Auth            Auth          `key:"auth" doc:"Authentication of callers."`
 	TLS             ServerTLS     `key:"tls" doc:"TLS of the REST API."`
 }
@@ -64,6 +67,22 @@ type ServerTLS struct {
 
 // Enabled says whether the listener speaks TLS.
 func (t ServerTLS) Enabled() bool { return t.CertFile != "" && t.KeyFile != "" }
+
+// GraphQL configures queries over the read models.
+type GraphQL struct {
+	Introspection bool          `key:"introspection" doc:"Let those who may query look at the schema too. Who may query is a matter of api.auth."`
+	MaxBodyBytes  Size          `key:"max_body_bytes" doc:"The largest request body."`
+	MaxTokens     int           `key:"max_tokens" doc:"The most words and signs of a document."`
+	MaxDepth      int           `key:"max_depth" doc:"How deep fields may lie within each other, and objects in arguments and variables."`
+	MaxCost       int           `key:"max_cost" doc:"The most fields that an answer may have, by estimate: the sizes of lists within each other multiply."`
+	MaxRootFields int           `key:"max_root_fields" doc:"The most fields of the query itself."`
+	MaxAliases    int           `key:"max_aliases" doc:"The most fields that are given another name."`
+	MaxDirectives int           `key:"max_directives" doc:"The most directives of a document."`
+	MaxListLength int           `key:"max_list_length" doc:"The longest list in arguments and variables, such as that of an in."`
+	MaxPageSize   int           `key:"max_page_size" doc:"The most rows that a list may be asked for at once."`
+	MaxConcurrent int           `key:"max_concurrent" doc:"How many statements all queries of this process run at once; others wait. It keeps connections free for the rest."`
+	Timeout       time.Duration `key:"timeout" doc:"How long a query may take."`
+}
 
 // Admin configures the listener for operators.
 type Admin struct {
@@ -200,6 +219,12 @@ type Relay struct {
 type DeadLetters struct {
 	Topics []string             `key:"topics" unset:"none" doc:"Further dead-letter topics, by their names at the broker, whose letters are filed. Those of consumers in the same process need not be named."`
 	Retry  map[string]RetryRule `key:"retry" unset:"nothing is redriven by itself" doc:"Which dead letters are redriven by themselves, by name: 'class=handler consumer=billing from=1m max=1h attempts=3 hold_above=100'. The first rule by name that matches a letter counts."`
+}
+
+// DataIndex configures the index of workflow instances and tasks.
+type DataIndex struct {
+	Enabled          bool          `key:"enabled" doc:"Whether lifecycle events of workflows are read, Millrace's own and those of other engines. The topics are topics.flow-lifecycle-out and topics.data-index-events-dlq."`
+	PlaceholderAfter time.Duration `key:"placeholder_after" doc:"How long an instance may be known by its tasks alone before it is listed and counted as a placeholder: events of its workflow were lost, or never sent."`
 }
 
 // Replay configures replay sessions.

@@ -66,7 +66,12 @@ func Default() Config {
 			MaxBodyBytes:    MiB,
 			MaxStreams:      2048,
 			ShutdownTimeout: 10 * time.Second,
+			QueryTimeout:    10 * time.Second,
 			Auth:            Auth{Mode: AuthToken},
+		},
+		GraphQL: GraphQL{
+			Introspection: true, MaxBodyBytes: MiB, MaxTokens: 2500, MaxDepth: 10, MaxCost: 200_000, MaxRootFields: 20, MaxAliases: 50,
+			MaxDirectives: 50, MaxListLength: 1000, MaxPageSize: 1000, MaxConcurrent: 4, Timeout: 10 * time.Second,
 		},
 		Admin: Admin{Listen: "127.0.0.1:9091"},
 		Kafka: Kafka{
@@ -86,6 +91,7 @@ func Default() Config {
 		Results:     Results{Store: ResultsPostgres},
 		Relay:       Relay{BatchSize: 500, PollCeiling: 100 * time.Millisecond},
 		DeadLetters: DeadLetters{Retry: map[string]RetryRule{}},
+		DataIndex:   DataIndex{Enabled: true, PlaceholderAfter: time.Hour},
 		Replay:      Replay{MaxRunning: 4, ConfirmAbove: 100_000},
 		EventLog:    EventLog{Topics: []topics.Topic{topics.ExecutionEvents, topics.FlowLifecycle, topics.SagaEvents}},
 		Retention: Retention{

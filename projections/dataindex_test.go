@@ -1,6 +1,7 @@
 package projections_test
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -16,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/millrace/millrace/pipeline/pipelinetest"
 	"github.com/millrace/millrace/projections"
 	"github.com/millrace/millrace/projections/projectionstest"
 	"github.com/millrace/millrace/topics"
@@ -175,6 +177,28 @@ func TestOurOwnEventsAreOrderedByVersion(t *testing.T) {
 	shows(t, rows["task_instances"][0], map[string]any{"status": "RUNNING", "end": nil, "error_title": nil})
 }
 
+// The longest keys and names there may be fit into every index, also such as cannot be
+// compressed.
+func TestTheLongestNamesFitIntoTheIndexes(t *testing.T) {
+	t.Parallel()
+	random := rand.New(rand.NewPCG(3, 4))
+	noise := func(n int) string {
+		b := make([]byte, n)
+		for i := range b {
+			b[i] = byte('a' + random.IntN(26))
+		}
+		return string(b)
+	}
+	id, name := noise(1024), func() string { return noise(5000) }
+	workflows, tasks := indexed(t, database(t),
+		flowEvent{kind: "workflow.started", at: "00:00", data: `{"instanceId":"` + id + `","workflowName":"` + name() + `","workflowNamespace":"` + name() + `","workflowVersion":"` + name() + `"}`},
+		flowEvent{kind: "task.faulted", at: "00:00", data: `{"instanceId":"` + id + `","taskPosition":"` + noise(1024) + `","taskName":"` + name() + `","taskExecutionId":"` + name() +
+			`","error":{"type":"` + name() + `","title":"` + name() + `","instance":"` + name() + `"}}`},
+	)
+	assert.Len(t, workflows, 1)
+	assert.Len(t, tasks, 1)
+}
+
 // A reopening takes back what the end said, and only that.
 func TestAReopeningClearsTheEnd(t *testing.T) {
 	t.Parallel()
@@ -210,21 +234,23 @@ func TestValuesThatPostgreSQLCannotHold(t *testing.T) {
 	deep := strings.Repeat(`[`, 2000) + strings.Repeat(`]`, 2000)
 	wide := `{"a\u0000":"\ud800","n":[1e999999,-0,1E-20000,` + strings.Repeat("9", 140_000) + `],"ok":1.50}`
 	reg := prometheus.NewRegistry()
-	b := projections.DataIndex(projections.NewDataIndexMetrics(reg)).NewBatch()
-	for _, r := range flow(t,
+	tx, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, tx.Rollback(context.WithoutCancel(t.Context()))) }()
+	h := pipelinetest.New(t, projections.DataIndex(projections.NewDataIndexMetrics(reg)).Consumer(), pipelinetest.WithTx(tx))
+	h.FeedRecord(flow(t,
 		flowEvent{kind: "workflow.started", at: "00:00", data: `{"instanceId":"w","workflowName":"a\u0000b","workflowNamespace":"` + long + `","input":` + wide + `}`},
 		flowEvent{kind: "workflow.faulted", at: "01:00", data: `{"instanceId":"w","output":` + deep + `,"error":{"detail":"\u0000` + long + `","title":"\ud800` + long + `"}}`},
 		flowEvent{kind: "workflow.started", at: "02:00", data: `{"instanceId":"next"}`},
 		flowEvent{kind: "workflow.correlation-started", at: "02:00", data: `{"name":"w"}`},
-	) {
-		require.NoError(t, b.Add(r))
-	}
-	require.NoError(t, b.Merge(t.Context(), pool, nil))
+		flowEvent{kind: "workflow.started", at: "03:00", data: `{"no":"instance"}`}, // is not counted, nor the others twice
+	)...)
+	require.Len(t, h.DeadLetters(), 1)
 	var name, namespace, input, output, title, detail string
-	require.NoError(t, pool.QueryRow(t.Context(), `SELECT name, namespace, input::text, output #>> '{}', error_title, error_detail FROM workflow_instances WHERE id = 'w'`).
+	require.NoError(t, tx.QueryRow(t.Context(), `SELECT name, namespace, input::text, output #>> '{}', error_title, error_detail FROM workflow_instances WHERE id = 'w'`).
 		Scan(&name, &namespace, &input, &output, &title, &detail))
 	assert.Equal(t, "a\uFFFDb", name)
-	assert.Equal(t, long[:1024], namespace, "short enough for an index")
+	assert.Equal(t, long[:254], namespace, "short enough for an index")
 	assert.Contains(t, input, `"n": ["1e999999", 0, "1E-20000", "9999`)
 	assert.Contains(t, input, "\"a\uFFFD\": \"\uFFFD\"")
 	assert.Contains(t, input, `"ok": 1.50`)

@@ -9,7 +9,7 @@ func Kinds() []Kind {
 		MalformedJSON(), ValidationFailed(), InvalidParameter(), InvalidPageToken(), InvalidCursor(),
 		BodyTooLarge(), UnsupportedMediaType(), Unauthorized(), Forbidden(), CrossOrigin(), HostNotAllowed(),
 		RouteNotFound(), MethodNotAllowed(), NotAcceptable(), ExecutionNotFound(), OutputNotFound(),
-		ResultNotFound(), ResultElsewhere(),
+		ResultNotFound(), ResultElsewhere(), InstanceNotFound(), QueryLimit(),
 		OutboxEventNotFound(), OutboxEventNotBlocked(),
 		IdempotencyConflict(), ExecutionAdmitted(), ExecutionEnded(), ExecutionNotEnded(), TransitionNotAllowed(), StaleAttempt(),
 		ConsumerNotFound(), ConsumerPartitionNotFound(), ConsumerActionRefused(),
@@ -17,6 +17,7 @@ func Kinds() []Kind {
 		DeadLetterNoEvent(), DeadLetterArchived(), DeadLetterNotArchived(), DeadLetterDeleted(), DeadLetterHeadOfLane(),
 		EditInvalid(), EditConflict(), EditUnchanged(), RedriveNotFound(), RedriveState(), NothingToRedrive(), PurgeNotFound(), PurgeOver(),
 		ReplayNotFound(), ReplayState(), ReplayRefused(), TooManyReplays(),
+		ProjectionNotFound(), RebuildNotFound(), RebuildRefused(),
 		TooManyStreams(), EventsUnavailable(), Unavailable(), ShuttingDown(), Timeout(), Cancelled(), Internal(),
 	}
 }
@@ -207,6 +208,16 @@ func RedriveTopicMissing() Kind {
 	return Kind{http.StatusConflict, "redrive_topic_missing", "The topic of the dead letter does not exist"}
 }
 
+// InstanceNotFound: no row of a read model has this id.
+func InstanceNotFound() Kind {
+	return Kind{http.StatusNotFound, "instance_not_found", "There is no such instance"}
+}
+
+// QueryLimit: a query asks for more than one query may; the detail names the limit.
+func QueryLimit() Kind {
+	return Kind{http.StatusBadRequest, "query_limit", "The query is beyond a limit"}
+}
+
 // LimitNotFound: no limit of this name holds, or it has no such key.
 func LimitNotFound() Kind {
 	return Kind{http.StatusNotFound, "limit_not_found", "There is no such limit or key"}
@@ -305,6 +316,21 @@ func ReplayState() Kind {
 // ReplayRefused: a replay like that is not made; the faults say why.
 func ReplayRefused() Kind {
 	return Kind{http.StatusConflict, "replay_refused", "The replay is refused"}
+}
+
+// ProjectionNotFound: there is no projection of that name.
+func ProjectionNotFound() Kind {
+	return Kind{http.StatusNotFound, "projection_not_found", "There is no such projection"}
+}
+
+// RebuildNotFound: there is no rebuild of that id.
+func RebuildNotFound() Kind {
+	return Kind{http.StatusNotFound, "rebuild_not_found", "There is no such rebuild"}
+}
+
+// RebuildRefused: a rebuild does not begin, or not change, as things are.
+func RebuildRefused() Kind {
+	return Kind{http.StatusConflict, "rebuild_refused", "The rebuild is refused"}
 }
 
 // TooManyReplays: others have to end first.

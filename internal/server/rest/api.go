@@ -16,7 +16,9 @@ import (
 	"github.com/millrace/millrace/internal/execution/store"
 	"github.com/millrace/millrace/internal/executor"
 	"github.com/millrace/millrace/internal/postgres"
+	"github.com/millrace/millrace/internal/query"
 	"github.com/millrace/millrace/internal/server/auth"
+	"github.com/millrace/millrace/internal/server/graphql"
 	"github.com/millrace/millrace/internal/server/health"
 	"github.com/millrace/millrace/internal/server/sse"
 	"github.com/millrace/millrace/internal/server/strictjson"
@@ -37,9 +39,14 @@ type Executions interface {
 	Output(ctx context.Context, id string, attempt int, stream executor.Stream) (store.Output, error)
 }
 
-// Lists is the read model of executions.
+// Lists is the read model of executions; query.Collection implements it.
 type Lists interface {
-	ExecutionList(ctx context.Context, f projections.Filter, p projections.Page) (projections.ExecutionPage, error)
+	List(ctx context.Context, scope query.Scope, req query.Request) (query.List[query.Execution], error)
+}
+
+// DataIndex is what is asked of the data index beside its rows.
+type DataIndex interface {
+	PlaceholderList(ctx context.Context, olderThan time.Duration, p projections.Page) (projections.PlaceholderPage, error)
 }
 
 // History is the event log.
@@ -58,17 +65,21 @@ type Deps struct {
 	Executions  Executions
 	Results     Results
 	Lists       Lists
+	DataIndex   DataIndex
+	Queries     *query.Store
 	History     History
 	Topics      Topics
 	DeadLetters DeadLetters
 	Outbox      Outbox
 	Consumers   Consumers
 	Replays     Replays
+	Rebuilds    Rebuilds
 	Holds       Holds
 	Limits      Limits
 	Purges      Purges
 	Queue       Queue
 	Streams     *sse.Streams
+	GraphQL     *graphql.Server
 	Health      *health.Health
 	// Guard checks tokens.
 	Guard  auth.Guard
@@ -90,6 +101,9 @@ type Config struct {
 	// RequestTimeout bounds the work for one request, streams excepted. Defaults to
 	// 30 s.
 	RequestTimeout time.Duration
+	// PlaceholderAfter is for how long a placeholder of the data index has been there
+	// when it is listed and nothing else is asked for. Defaults to 1 h.
+	PlaceholderAfter time.Duration
 }
 
 const (
@@ -102,6 +116,9 @@ const (
 func (c Config) withDefaults() Config {
 	if c.MaxBodyBytes <= 0 {
 		c.MaxBodyBytes = maxBodyDefault
+	}
+	if c.PlaceholderAfter <= 0 {
+		c.PlaceholderAfter = time.Hour
 	}
 	if c.RequestTimeout <= 0 {
 		c.RequestTimeout = timeoutDefault

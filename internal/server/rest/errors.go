@@ -17,6 +17,8 @@ import (
 	"github.com/millrace/millrace/internal/outbox"
 	"github.com/millrace/millrace/internal/postgres"
 	"github.com/millrace/millrace/internal/purge"
+	"github.com/millrace/millrace/internal/query"
+	"github.com/millrace/millrace/internal/rebuild"
 	"github.com/millrace/millrace/internal/replay"
 	"github.com/millrace/millrace/internal/results"
 	"github.com/millrace/millrace/internal/server/problem"
@@ -67,10 +69,22 @@ func errorTable() []mapping {
 		{err: deadletter.ErrNothingToDo, kind: problem.NothingToRedrive()},
 		{err: replay.ErrNotFound, kind: problem.ReplayNotFound()},
 		{err: replay.ErrState, kind: problem.ReplayState()},
+		{err: rebuild.ErrNoProjection, kind: problem.ProjectionNotFound()},
+		{err: rebuild.ErrNotFound, kind: problem.RebuildNotFound()},
+		{err: rebuild.ErrBusy, kind: problem.RebuildRefused()},
+		{err: rebuild.ErrState, kind: problem.RebuildRefused()},
+		{err: rebuild.ErrNoHistory, kind: problem.RebuildRefused()},
+		{err: rebuild.ErrNoRoom, kind: problem.RebuildRefused()},
+		{err: rebuild.ErrUnfit, kind: problem.RebuildRefused()},
+		{err: rebuild.ErrNoSource, kind: problem.RebuildRefused()},
 		{err: replay.ErrTooMany, kind: problem.TooManyReplays()},
 		{err: replay.ErrKeyConflict, kind: problem.IdempotencyConflict(),
 			detail: "use a new Idempotency-Key for a new replay, and the same replay with the same key"},
 		{err: postgres.ErrPageToken, kind: problem.InvalidPageToken()},
+		{err: query.ErrCursor, kind: problem.InvalidPageToken()},
+		{err: query.ErrTimeout, kind: problem.Timeout()},
+		{err: query.ErrScope, kind: problem.Forbidden()},
+		{err: query.ErrNotFound, kind: problem.InstanceNotFound()},
 		{err: deadletter.ErrNotFound, kind: problem.DeadLetterNotFound()},
 		{err: deadletter.ErrNotOpen, kind: problem.DeadLetterNotOpen()},
 		{err: deadletter.ErrReplayLimit, kind: problem.RedriveLimit()},
@@ -152,6 +166,8 @@ func requestProblem(err error) *problem.Problem {
 		invalid  *execution.InvalidError
 		tooLarge *http.MaxBytesError
 		edit     *deadletter.InvalidEditError
+		wrong    *query.InvalidError
+		limit    *query.LimitError
 	)
 	switch {
 	case errors.As(err, &ready):
@@ -164,6 +180,11 @@ func requestProblem(err error) *problem.Problem {
 		return invalidBody(fieldFaults(invalid, ""))
 	case errors.As(err, &edit):
 		return editProblem(edit)
+	case errors.As(err, &wrong):
+		return problem.InvalidParameter().With(wrong.Error(), problem.Fault{
+			Parameter: "filter", Pointer: wrong.Pointer, Code: wrong.Code, Message: wrong.Message})
+	case errors.As(err, &limit):
+		return problem.QueryLimit().With(limit.Error())
 	case replayProblem(err) != nil:
 		return replayProblem(err)
 	case errors.As(err, &tooLarge):
