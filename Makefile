@@ -96,8 +96,12 @@ $(TOOLS)/golangci-lint-$(GOLANGCI):
 fmt: ## Format the code
 	gofmt -w $$(git ls-files '*.go')
 
+.PHONY: graphql
+graphql: ## Make Go of the GraphQL schema in api/graphql
+	cd api/graphql && $(GO) tool gqlgen generate --config gqlgen.yml
+
 .PHONY: generate
-generate: ## Write the generated files anew: schemas, golden files, reference pages
+generate: graphql ## Write the generated files anew: GraphQL, schemas, golden files, reference pages
 	$(GO) test ./topics -run 'TestSchemas|TestGolden' -update
 	$(GO) test ./internal/execution -run TestDiagram -update
 	$(GO) test ./configs -run TestReference -update

@@ -29,6 +29,7 @@ import (
 	"github.com/millrace/millrace/internal/outbox"
 	"github.com/millrace/millrace/internal/parking"
 	"github.com/millrace/millrace/internal/postgres"
+	"github.com/millrace/millrace/internal/query"
 	"github.com/millrace/millrace/internal/replay"
 	"github.com/millrace/millrace/internal/results"
 	"github.com/millrace/millrace/internal/secret"
@@ -45,7 +46,7 @@ import (
 )
 
 // apiModule serves the REST API with its live streams.
-var apiModule = fx.Module("api", fx.Provide(newHubs, newStreams, newGraphQL, newAPI))
+var apiModule = fx.Module("api", fx.Provide(newHubs, newStreams, newQueries, newGraphQL, newAPI))
 
 // addresses are where the servers of this process ended up listening.
 type addresses struct{ api, admin string }
@@ -108,9 +109,15 @@ func retryPolicies(cfg configs.Config) deadletter.Policies {
 	return policies
 }
 
+// newQueries is what the APIs read the read models through.
+func newQueries(cfg configs.Config, c *connections) *query.Store {
+	return query.NewStore(c.pool, query.Limits{Timeout: cfg.API.QueryTimeout})
+}
+
 func newAPI(
-	cfg configs.Config, c *connections, st *store.Store, kept *results.Store, signals *postgres.Signals, streams *sse.Streams,
-	letters *deadletter.Store, replays *replay.Store, known *limitstore.Store, queries *graphql.Server, h *health.Health, log *slog.Logger,
+	cfg configs.Config, c *connections, queries *query.Store, asked *graphql.Server, st *store.Store, kept *results.Store,
+	signals *postgres.Signals, streams *sse.Streams, letters *deadletter.Store, replays *replay.Store, known *limitstore.Store,
+	h *health.Health, log *slog.Logger,
 ) (*rest.API, error) {
 	guard, err := newGuard(cfg)
 	if err != nil {
@@ -123,8 +130,9 @@ func newAPI(
 	return rest.New(rest.Deps{
 		Executions:  st,
 		Results:     kept,
-		Lists:       projections.NewReader(c.pool),
 		DataIndex:   projections.NewReader(c.pool),
+		Lists:       queries.Executions(),
+		Queries:     queries,
 		History:     eventlog.NewReader(c.pool),
 		Topics:      rest.NewBrokerTopics(c.admin, cfg.TopicNaming(), cfg.TopicSpecs()),
 		DeadLetters: letters,
@@ -135,7 +143,7 @@ func newAPI(
 		Limits:      known,
 		Replays:     replays,
 		Streams:     streams,
-		GraphQL:     queries,
+		GraphQL:     asked,
 		Health:      h,
 		Guard:       guard,
 		Logger:      log,

@@ -47,6 +47,7 @@ type API struct {
 	MaxBodyBytes    Size          `key:"max_body_bytes" doc:"The largest request body that is read; a larger one is refused with 413."`
 	MaxStreams      int           `key:"max_streams" doc:"How many live streams of events may be open at once; one more is refused with 503. Each takes about 32 KiB."`
 	ShutdownTimeout time.Duration `key:"shutdown_timeout" doc:"How long requests in flight may take to end after a stop was asked for."`
+	QueryTimeout    time.Duration `key:"query_timeout" doc:"How long one query of the read models may take, lists and statistics of REST and GraphQL; a longer one is refused with 504."`
 	Auth            Auth          `key:"auth" doc:"Authentication of callers."`
 	TLS             ServerTLS     `key:"tls" doc:"TLS of the REST API."`
 }

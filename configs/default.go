@@ -66,6 +66,7 @@ func Default() Config {
 			MaxBodyBytes:    MiB,
 			MaxStreams:      2048,
 			ShutdownTimeout: 10 * time.Second,
+			QueryTimeout:    10 * time.Second,
 			Auth:            Auth{Mode: AuthToken},
 		},
 		GraphQL: GraphQL{

@@ -95,7 +95,7 @@ func (c *cli) readQuery(f queryFlags, given []string) (client.Query, error) {
 
 // printAnswer prints the data to stdout and the errors to stderr.
 func (c *cli) printAnswer(url string, answer client.QueryAnswer) error {
-	if answer.Data != nil {
+	if answer.Data != nil && string(answer.Data) != "null" {
 		if err := c.document(c.out, answer.Data); err != nil {
 			return err
 		}

@@ -135,7 +135,9 @@ func TestDirection(t *testing.T) {
 		"internal/lifecycle":     {"topics"},
 		"internal/lease":         {"internal/postgres", "internal/crash"},
 		"internal/crash":         {},
+		"internal/replay":        {"topics", "middleware", "internal/crash", "internal/eventlog", "internal/lease", "internal/postgres", "internal/secret"},
 		"internal/postgres":      {"internal/secret"},
+		"internal/query":         {"internal/postgres", "internal/execution"},
 	}
 	for _, p := range packages(t) {
 		may, listed := allowed[p.short()]

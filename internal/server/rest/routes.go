@@ -39,8 +39,8 @@ const (
 	tagOutbox      = "outbox"
 	tagConsumers   = "consumers"
 	tagEvents      = "events"
-	tagDataIndex   = "data-index"
 	tagLimits      = "limits"
+	tagDataIndex   = "data-index"
 	tagGraphQL     = "graphql"
 	tagReplays     = "replays"
 	tagPlatform    = "platform"
@@ -53,6 +53,18 @@ func (a *API) routes() []route {
 		{method: post, path: "/v1/executions", scope: auth.Write, op: a.submitDoc(), handler: a.submit},
 		{method: post, path: "/v1/executions:batch", scope: auth.Write, op: a.batchDoc(), handler: a.submitBatch},
 		{method: get, path: "/v1/executions", scope: auth.Read, op: listDoc(), typed: typed(a, a.list)},
+		{method: get, path: "/v1/executions/statistics", scope: auth.Read, op: statisticsDoc("get-execution-statistics", "Numbers of executions", tagExecutions), typed: typed(a, a.executionStatistics)},
+		{method: get, path: "/v1/workflow-instances", scope: auth.Read, op: rowsDoc("list-workflow-instances", "List workflow instances, newest first"), typed: typed(a, a.listWorkflows)},
+		{method: get, path: "/v1/workflow-instances/statistics", scope: auth.Read, op: statisticsDoc("get-workflow-instance-statistics", "Numbers of workflow instances", tagDataIndex), typed: typed(a, a.workflowStatistics)},
+		{method: get, path: "/v1/workflow-instances/{id}", scope: auth.Read, op: rowDoc("get-workflow-instance", "Get a workflow instance"), typed: typed(a, a.getWorkflow)},
+		{method: get, path: "/v1/workflow-instances/{id}/tasks", scope: auth.Read, op: rowsDoc("list-tasks-of-workflow-instance", "List the tasks of a workflow instance, in the order of their start"), typed: typed(a, a.listTasksOf)},
+		{method: get, path: "/v1/task-instances", scope: auth.Read, op: rowsDoc("list-task-instances", "List task instances, newest first"), typed: typed(a, a.listTasks)},
+		{method: get, path: "/v1/task-instances/statistics", scope: auth.Read, op: statisticsDoc("get-task-instance-statistics", "Numbers of task instances", tagDataIndex), typed: typed(a, a.taskStatistics)},
+		{method: get, path: "/v1/task-instances/{id}", scope: auth.Read, op: rowDoc("get-task-instance", "Get a task instance"), typed: typed(a, a.getTask)},
+		{method: get, path: "/v1/pods", scope: auth.Read, op: rowsDoc("list-pods", "List pods, newest first"), typed: typed(a, a.listPods)},
+		{method: get, path: "/v1/pods/{id}", scope: auth.Read, op: rowDoc("get-pod", "Get a pod"), typed: typed(a, a.getPod)},
+		{method: get, path: "/v1/sagas", scope: auth.Read, op: rowsDoc("list-sagas", "List sagas, newest first"), typed: typed(a, a.listSagas)},
+		{method: get, path: "/v1/sagas/{id}", scope: auth.Read, op: rowDoc("get-saga", "Get a saga"), typed: typed(a, a.getSaga)},
 		{method: get, path: "/v1/executions/{id}", scope: auth.Read, op: getDoc(), typed: typed(a, a.get)},
 		{method: http.MethodPatch, path: "/v1/executions/{id}", scope: auth.Write, op: a.reprioritizeDoc(), handler: a.reprioritize},
 		{method: post, path: "/v1/executions/{id}/cancel", scope: auth.Write, op: a.cancelDoc(), handler: a.cancel},
