@@ -65,13 +65,13 @@ func (in *installation) dataIndexUnderFaults() {
 	phase := func(what string) { t.Logf("%5.1f s: %s", time.Since(began).Seconds(), what) }
 	victim := in.serve("index-1", indexRoles).ready()
 	in.serve("index-2", indexRoles).ready()
-	in.indexShared(2)
+	members := in.indexShared(nil)
 
 	third := len(road) / 3
 	phase("two consumers, the first is killed in its batches")
 	in.inTheMiddleOfABatch(func() { send(road[:third]) }, func() { victim.sigkill() })
 	in.serve("index-3", indexRoles).ready()
-	in.indexShared(2)
+	in.indexShared(members)
 	phase("two consumers again, PostgreSQL is killed in their batches")
 	in.inTheMiddleOfABatch(func() { send(road[third : 2*third]) }, func() { in.postgres.Kill() })
 	in.postgres.Start()
@@ -88,21 +88,28 @@ func (in *installation) dataIndexUnderFaults() {
 	in.stopAll()
 }
 
-// indexShared waits until so many processes have all partitions between them: one that
-// joins later would wait for the others' batches.
-func (in *installation) indexShared(processes int) {
+// indexShared waits until two processes have all partitions between them, others than
+// those before: Kafka takes a while to miss one that was killed, and one that joins later
+// would wait for the others' batches. It returns the members of the group.
+func (in *installation) indexShared(before []string) (members []string) {
 	t := in.t
 	t.Helper()
 	client, err := kgo.NewClient(kgo.SeedBrokers(in.brokers...))
 	require.NoError(t, err)
 	defer client.Close()
 	admin := kadm.NewClient(client)
-	await(t, stuckAfter, fmt.Sprintf("%d processes share the partitions", processes), func() bool {
+	await(t, stuckAfter, "two processes share the partitions", func() bool {
 		groups, err := admin.DescribeGroups(t.Context(), indexGroup)
 		group := groups[indexGroup]
-		return err == nil && group.State == "Stable" && len(group.Members) == processes &&
+		members = nil
+		for _, m := range group.Members {
+			members = append(members, m.MemberID)
+		}
+		slices.Sort(members)
+		return err == nil && group.State == "Stable" && len(members) == 2 && !slices.Equal(members, before) &&
 			len(group.AssignedPartitions()[lifecycleTopic]) == lifecyclePartitions
 	})
+	return members
 }
 
 // inTheMiddleOfABatch has every partition's consumer stand in its transaction while
