@@ -29,6 +29,7 @@ import (
 	"github.com/millrace/millrace/internal/outbox"
 	"github.com/millrace/millrace/internal/parking"
 	"github.com/millrace/millrace/internal/postgres"
+	"github.com/millrace/millrace/internal/query"
 	"github.com/millrace/millrace/internal/rebuild"
 	"github.com/millrace/millrace/internal/replay"
 	"github.com/millrace/millrace/internal/results"
@@ -36,6 +37,7 @@ import (
 	"github.com/millrace/millrace/internal/server"
 	"github.com/millrace/millrace/internal/server/admin"
 	"github.com/millrace/millrace/internal/server/auth"
+	"github.com/millrace/millrace/internal/server/graphql"
 	"github.com/millrace/millrace/internal/server/health"
 	"github.com/millrace/millrace/internal/server/rest"
 	"github.com/millrace/millrace/internal/server/sse"
@@ -45,7 +47,7 @@ import (
 )
 
 // apiModule serves the REST API with its live streams.
-var apiModule = fx.Module("api", fx.Provide(newHubs, newStreams, newAPI))
+var apiModule = fx.Module("api", fx.Provide(newHubs, newStreams, newQueries, newGraphQL, newAPI))
 
 // addresses are where the servers of this process ended up listening.
 type addresses struct{ api, admin string }
@@ -108,9 +110,15 @@ func retryPolicies(cfg configs.Config) deadletter.Policies {
 	return policies
 }
 
+// newQueries is what the APIs read the read models through.
+func newQueries(cfg configs.Config, c *connections) *query.Store {
+	return query.NewStore(c.pool, query.Limits{Timeout: cfg.API.QueryTimeout})
+}
+
 func newAPI(
-	cfg configs.Config, c *connections, st *store.Store, kept *results.Store, signals *postgres.Signals, streams *sse.Streams,
-	letters *deadletter.Store, replays *replay.Store, rebuilds *rebuild.Store, known *limitstore.Store, h *health.Health, log *slog.Logger,
+	cfg configs.Config, c *connections, queries *query.Store, asked *graphql.Server, st *store.Store, kept *results.Store,
+	signals *postgres.Signals, streams *sse.Streams, letters *deadletter.Store, replays *replay.Store, rebuilds *rebuild.Store, known *limitstore.Store,
+	h *health.Health, log *slog.Logger,
 ) (*rest.API, error) {
 	guard, err := newGuard(cfg)
 	if err != nil {
@@ -123,8 +131,9 @@ func newAPI(
 	return rest.New(rest.Deps{
 		Executions:  st,
 		Results:     kept,
-		Lists:       projections.NewReader(c.pool),
 		DataIndex:   projections.NewReader(c.pool),
+		Lists:       queries.Executions(),
+		Queries:     queries,
 		History:     eventlog.NewReader(c.pool),
 		Topics:      rest.NewBrokerTopics(c.admin, cfg.TopicNaming(), cfg.TopicSpecs()),
 		DeadLetters: letters,
@@ -136,6 +145,7 @@ func newAPI(
 		Replays:     replays,
 		Rebuilds:    rebuilds,
 		Streams:     streams,
+		GraphQL:     asked,
 		Health:      h,
 		Guard:       guard,
 		Logger:      log,
@@ -143,6 +153,20 @@ func newAPI(
 	}, rest.Config{
 		Version: build.Version(), MaxBodyBytes: int64(cfg.API.MaxBodyBytes), Terms: bounds.Terms(),
 		PlaceholderAfter: cfg.DataIndex.PlaceholderAfter,
+	})
+}
+
+func newGraphQL(cfg configs.Config, c *connections, log *slog.Logger, reg prometheus.Registerer) *graphql.Server {
+	g := cfg.GraphQL
+	return graphql.New(graphql.Deps{
+		DB: c.pool, Logger: log, Registerer: reg, Infrastructure: isInfrastructure,
+	}, graphql.Config{
+		NoIntrospection: !g.Introspection,
+		Limits: graphql.Limits{
+			BodyBytes: int64(g.MaxBodyBytes), Tokens: g.MaxTokens, Depth: g.MaxDepth, Cost: g.MaxCost, RootFields: g.MaxRootFields,
+			Aliases: g.MaxAliases, Directives: g.MaxDirectives, ListLength: g.MaxListLength, PageSize: g.MaxPageSize,
+			Concurrency: g.MaxConcurrent, Timeout: g.Timeout,
+		},
 	})
 }
 
