@@ -29,7 +29,7 @@ func (c *crasher) rebuild(point crash.Point, api *client.Client) error {
 	})
 	_, err := in.db.Exec(t.Context(), `UPDATE event_log_topics SET dropped_before = '1970-01-01Z' WHERE dropped_before IS NULL`)
 	require.NoError(t, err)
-	_, err = in.db.Exec(t.Context(), `UPDATE execution_views SET user_name = 'damaged' WHERE id = (SELECT min(id) FROM execution_views)`)
+	_, err = in.db.Exec(t.Context(), `UPDATE execution_views SET labels = '{"damaged": "yes"}' WHERE id = (SELECT min(id) FROM execution_views)`)
 	require.NoError(t, err)
 	_, err = api.StartRebuild(t.Context(), rebuilt, client.NewRebuild{Reason: point.Name})
 	return err
@@ -42,6 +42,6 @@ func (c *crasher) judgeRebuild(point crash.Point) {
 	await(t, stuckAfter, "the rebuild is done", func() bool {
 		return in.count(`SELECT count(*) FROM projection_rebuilds WHERE state = 'DONE' AND reason = '`+point.Name+`'`) == 1
 	})
-	assert.Zero(t, in.count(`SELECT count(*) FROM execution_views WHERE user_name = 'damaged'`))
+	assert.Zero(t, in.count(`SELECT count(*) FROM execution_views WHERE labels ? 'damaged'`))
 	assert.Empty(t, in.texts(`SELECT relname::text FROM pg_class WHERE relname LIKE '%\_\_rebuild'`))
 }

@@ -339,6 +339,7 @@ func newBench(t testing.TB, change func(*Deps, *Config)) *bench {
 		Outbox:      &someOutbox{},
 		Consumers:   &someConsumers{},
 		Replays:     &someReplays{},
+		Rebuilds:    &someRebuilds{},
 		Holds:       &someHolds{},
 		Queue:       &someQueue{},
 		Limits:      &someLimits{},
