@@ -52,14 +52,13 @@ func NameOf(t topics.Topic) string {
 // Consumers returns a consumer for each of the topics. That of execution_events
 // registers its metrics.
 func Consumers(reg prometheus.Registerer, recorded []topics.Topic) []pipeline.Consumer {
-	log := eventlog.NewWriter()
 	list := make([]pipeline.Consumer, len(recorded))
 	for i, t := range recorded {
 		after := func([]topics.Record) {}
 		if t == topics.ExecutionEvents {
 			after = observe(reg)
 		}
-		list[i] = consumer(t, log, after)
+		list[i] = consumer(t, after)
 	}
 	return list
 }
@@ -69,12 +68,12 @@ func New(reg prometheus.Registerer) pipeline.Consumer {
 	return Consumers(reg, []topics.Topic{topics.ExecutionEvents})[0]
 }
 
-func consumer(t topics.Topic, log *eventlog.Writer, after func([]topics.Record)) pipeline.Consumer {
+func consumer(t topics.Topic, after func([]topics.Record)) pipeline.Consumer {
 	return pipeline.Consumer{
 		Name:  NameOf(t),
 		Topic: t,
 		Handle: pipeline.OnBatchTx(func(ctx context.Context, tx pipeline.Tx, batch []topics.Record) error {
-			if err := log.Append(ctx, tx, batch); err != nil {
+			if err := eventlog.Append(ctx, tx, batch); err != nil {
 				return err
 			}
 			pipeline.AfterCommit(tx, func() { after(batch) })

@@ -78,6 +78,12 @@ func Search(ctx context.Context, db Querier, f Filter, before Moment, limit int)
 	return entries, before, nil
 }
 
+// topicName is a topic as the broker knows it.
+type topicName struct {
+	id   [16]byte
+	name string
+}
+
 func topicNumbers(ctx context.Context, db Querier) (map[int16]topicName, error) {
 	rows, err := db.Query(ctx, `SELECT no, topic, topic_id FROM event_log_topics`)
 	if err != nil {

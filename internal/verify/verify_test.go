@@ -329,6 +329,37 @@ func TestHoldsWhilePurging(t *testing.T) {
 	assert.Equal(t, purge.Waiting, p.State, "some run")
 }
 
+// Of executions before the time nothing is said; of those after it the same as ever.
+func TestSince(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	run := func(since time.Time) verify.Report {
+		report, err := verify.Run(t.Context(), w.pool, verify.Options{Settled: true, Since: since})
+		require.NoError(t, err)
+		return report
+	}
+	lived, later := time.Now().Add(-24*time.Hour), time.Now().Add(2*time.Hour)
+	assert.True(t, run(lived).OK(), run(lived).Broken())
+	for _, sql := range []string{
+		`DELETE FROM event_log WHERE sequence = 3 AND subject = ` + one("COMPLETED") + `::text`,
+		`UPDATE execution_outputs SET start_offset = start_offset + 1 WHERE index = 1`,
+		`UPDATE execution_views SET version = version - 1`,
+		`DELETE FROM outbox_events WHERE event_type LIKE '%.task.v1'`,
+		`UPDATE outbox_events SET published_at = NULL`,
+	} {
+		_, err := w.pool.Exec(t.Context(), sql)
+		require.NoError(t, err)
+	}
+	var broken []string
+	for _, r := range run(lived).Results {
+		if r.Failed() {
+			broken = append(broken, r.Name)
+		}
+	}
+	assert.Subset(t, broken, []string{"log-complete", "output-whole", "views-caught-up", "tasks-issued", "outbox-rows"})
+	assert.True(t, run(later).OK(), run(later).Broken())
+}
+
 func TestSkippedEventsAreNoGap(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
