@@ -191,7 +191,6 @@ func (b *bench) copy(ctx context.Context) error {
 	defer tail.Close()
 	reading, stop := context.WithCancel(ctx)
 	defer stop()
-	writer := eventlog.NewWriter()
 	var batch []topics.Record
 	n := 0
 	return tail.Run(reading, func(r topics.Record) error {
@@ -199,7 +198,7 @@ func (b *bench) copy(ctx context.Context) error {
 		if batch = append(batch, r); len(batch) < 5000 && n < b.events {
 			return nil
 		}
-		err := postgres.InTx(ctx, b.pool, func(ctx context.Context, tx pgx.Tx) error { return writer.Append(ctx, tx, batch) })
+		err := postgres.InTx(ctx, b.pool, func(ctx context.Context, tx pgx.Tx) error { return eventlog.Append(ctx, tx, batch) })
 		batch = nil
 		if n == b.events {
 			stop()
