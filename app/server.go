@@ -40,6 +40,7 @@ import (
 	"github.com/millrace/millrace/internal/server/rest"
 	"github.com/millrace/millrace/internal/server/sse"
 	"github.com/millrace/millrace/middleware"
+	"github.com/millrace/millrace/projections"
 	"github.com/millrace/millrace/topics"
 )
 
@@ -129,6 +130,7 @@ func newAPI(
 		Results:     kept,
 		Lists:       queries.Executions(),
 		Queries:     queries,
+		DataIndex:   projections.NewReader(c.pool),
 		History:     eventlog.NewReader(c.pool),
 		Topics:      rest.NewBrokerTopics(c.admin, cfg.TopicNaming(), cfg.TopicSpecs()),
 		DeadLetters: letters,
@@ -145,6 +147,7 @@ func newAPI(
 		Faults:      middleware.Classifier{Infrastructure: []func(error) bool{isInfrastructure}},
 	}, rest.Config{
 		Version: build.Version(), MaxBodyBytes: int64(cfg.API.MaxBodyBytes), Terms: bounds.Terms(),
+		PlaceholderAfter: cfg.DataIndex.PlaceholderAfter,
 	})
 }
 

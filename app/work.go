@@ -40,7 +40,7 @@ import (
 var (
 	relayModule       = fx.Module("relay", fx.Provide(newRelay))
 	maintenanceModule = fx.Module("maintenance",
-		fx.Provide(newSweeper, newCensus, deadletter.NewGauge, parking.NewGauge, newKeeper, newLetterKeeper, newResultsKeeper, newAlerts),
+		fx.Provide(newSweeper, newCensus, deadletter.NewGauge, parking.NewGauge, newPlaceholderGauge, newKeeper, newLetterKeeper, newResultsKeeper, newAlerts),
 		asConsumers(newRecorders), asConsumer(letterfiler.New))
 	coordinatorModule = fx.Module("coordinator", fx.Provide(newLimits, newDeclarer, newAdmitter, routing.NewWatcher), asConsumer(newCoordinatorConsumer))
 	workerModule      = fx.Module("worker", fx.Provide(newExecutors, newWorker), asConsumers((*worker.Worker).Consumers))
@@ -70,11 +70,13 @@ func newCensus(st *store.Store, log *slog.Logger, reg prometheus.Registerer) *co
 func runMaintenance(
 	l *loops, s *coordinator.Sweeper, census *coordinator.Census, g *deadletter.Gauge, w *alerts.Watcher, k *retention.Keeper,
 	letters *deadletter.Keeper, leases *lease.Manager, parked *parking.Gauge, kept *results.Keeper,
+	placeholders *projections.PlaceholderGauge,
 ) {
 	l.run("sweeper", s.Run)
 	l.run("census", census.Run)
 	l.run("dead letter gauge", g.Run)
 	l.run("parking gauge", parked.Run)
+	l.run("placeholder gauge", placeholders.Run)
 	l.run("dead letter keeper", letters.Run)
 	if w != nil {
 		l.run("alerts", w.Run)
@@ -110,13 +112,23 @@ func newKeeper(cfg configs.Config, pool *pgxpool.Pool, log *slog.Logger, reg pro
 	}, log, reg)
 }
 
+func newPlaceholderGauge(cfg configs.Config, pool *pgxpool.Pool, log *slog.Logger, reg prometheus.Registerer) *projections.PlaceholderGauge {
+	return projections.NewPlaceholderGauge(pool, cfg.DataIndex.PlaceholderAfter, log, reg)
+}
+
 func newRecorders(cfg configs.Config, reg prometheus.Registerer) []pipeline.Consumer {
 	return recorder.Consumers(reg, cfg.EventLog.Topics)
 }
 
-func newProjections() []pipeline.Consumer {
+func newProjections(cfg configs.Config, reg prometheus.Registerer) []pipeline.Consumer {
 	var consumers []pipeline.Consumer
 	for _, p := range projections.All() {
+		if p.Name == projections.DataIndexName {
+			if !cfg.DataIndex.Enabled {
+				continue
+			}
+			p = projections.DataIndex(projections.NewDataIndexMetrics(reg))
+		}
 		consumers = append(consumers, p.Consumer())
 	}
 	return consumers

@@ -32,6 +32,7 @@ type Config struct {
 	Results     Results                     `key:"results" doc:"Where results are kept that are too long for events."`
 	Relay       Relay                       `key:"relay" doc:"What publishes the outbox to Kafka."`
 	DeadLetters DeadLetters                 `key:"dead_letters" doc:"What is done with records that consumers gave up on."`
+	DataIndex   DataIndex                   `key:"data_index" doc:"The index of workflow instances and their tasks. The role projections builds it."`
 	Replay      Replay                      `key:"replay" doc:"How much is replayed at once. The role maintenance does."`
 	EventLog    EventLog                    `key:"event_log" doc:"The event log: the lasting copy of topics in PostgreSQL, which histories are read from, projections rebuilt and replays fed."`
 	Retention   Retention                   `key:"retention" doc:"How long PostgreSQL keeps things."`
@@ -201,6 +202,12 @@ type Relay struct {
 type DeadLetters struct {
 	Topics []string             `key:"topics" unset:"none" doc:"Further dead-letter topics, by their names at the broker, whose letters are filed. Those of consumers in the same process need not be named."`
 	Retry  map[string]RetryRule `key:"retry" unset:"nothing is redriven by itself" doc:"Which dead letters are redriven by themselves, by name: 'class=handler consumer=billing from=1m max=1h attempts=3 hold_above=100'. The first rule by name that matches a letter counts."`
+}
+
+// DataIndex configures the index of workflow instances and tasks.
+type DataIndex struct {
+	Enabled          bool          `key:"enabled" doc:"Whether lifecycle events of workflows are read, Millrace's own and those of other engines. The topics are topics.flow-lifecycle-out and topics.data-index-events-dlq."`
+	PlaceholderAfter time.Duration `key:"placeholder_after" doc:"How long an instance may be known by its tasks alone before it is listed and counted as a placeholder: events of its workflow were lost, or never sent."`
 }
 
 // Replay configures replay sessions.

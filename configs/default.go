@@ -87,6 +87,7 @@ func Default() Config {
 		Results:     Results{Store: ResultsPostgres},
 		Relay:       Relay{BatchSize: 500, PollCeiling: 100 * time.Millisecond},
 		DeadLetters: DeadLetters{Retry: map[string]RetryRule{}},
+		DataIndex:   DataIndex{Enabled: true, PlaceholderAfter: time.Hour},
 		Replay:      Replay{MaxRunning: 4, ConfirmAbove: 100_000},
 		EventLog:    EventLog{Topics: []topics.Topic{topics.ExecutionEvents, topics.FlowLifecycle, topics.SagaEvents}},
 		Retention: Retention{

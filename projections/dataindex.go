@@ -43,7 +43,9 @@ func (d *dataIndex) apply(b *Batch, e Event) error {
 	if err != nil {
 		return err
 	}
-	d.metrics.read(event, skip, e.Future)
+	if d.metrics != nil {
+		b.WhenApplied(func() { d.metrics.read(event, skip, e.Future) })
+	}
 	if skip != "" {
 		return nil
 	}

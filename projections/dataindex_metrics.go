@@ -6,9 +6,7 @@ import (
 	"github.com/millrace/millrace/internal/lifecycle"
 )
 
-// DataIndexMetrics counts what the data index reads. An event that is attempted again,
-// because it shared a batch with one that failed, is counted again. The nil
-// *DataIndexMetrics counts nothing.
+// DataIndexMetrics counts what the data index has read and written.
 type DataIndexMetrics struct {
 	events  *prometheus.CounterVec
 	skipped *prometheus.CounterVec
@@ -40,9 +38,6 @@ func NewDataIndexMetrics(reg prometheus.Registerer) *DataIndexMetrics {
 }
 
 func (m *DataIndexMetrics) read(e lifecycle.Event, skip lifecycle.Skip, future bool) {
-	if m == nil {
-		return
-	}
 	if skip != "" {
 		m.skipped.WithLabelValues(string(skip)).Inc()
 		return

@@ -1,6 +1,7 @@
 package projections_test
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -16,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/millrace/millrace/pipeline/pipelinetest"
 	"github.com/millrace/millrace/projections"
 	"github.com/millrace/millrace/projections/projectionstest"
 	"github.com/millrace/millrace/topics"
@@ -210,18 +212,20 @@ func TestValuesThatPostgreSQLCannotHold(t *testing.T) {
 	deep := strings.Repeat(`[`, 2000) + strings.Repeat(`]`, 2000)
 	wide := `{"a\u0000":"\ud800","n":[1e999999,-0,1E-20000,` + strings.Repeat("9", 140_000) + `],"ok":1.50}`
 	reg := prometheus.NewRegistry()
-	b := projections.DataIndex(projections.NewDataIndexMetrics(reg)).NewBatch()
-	for _, r := range flow(t,
+	tx, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, tx.Rollback(context.WithoutCancel(t.Context()))) }()
+	h := pipelinetest.New(t, projections.DataIndex(projections.NewDataIndexMetrics(reg)).Consumer(), pipelinetest.WithTx(tx))
+	h.FeedRecord(flow(t,
 		flowEvent{kind: "workflow.started", at: "00:00", data: `{"instanceId":"w","workflowName":"a\u0000b","workflowNamespace":"` + long + `","input":` + wide + `}`},
 		flowEvent{kind: "workflow.faulted", at: "01:00", data: `{"instanceId":"w","output":` + deep + `,"error":{"detail":"\u0000` + long + `","title":"\ud800` + long + `"}}`},
 		flowEvent{kind: "workflow.started", at: "02:00", data: `{"instanceId":"next"}`},
 		flowEvent{kind: "workflow.correlation-started", at: "02:00", data: `{"name":"w"}`},
-	) {
-		require.NoError(t, b.Add(r))
-	}
-	require.NoError(t, b.Merge(t.Context(), pool, nil))
+		flowEvent{kind: "workflow.started", at: "03:00", data: `{"no":"instance"}`}, // is not counted, nor the others twice
+	)...)
+	require.Len(t, h.DeadLetters(), 1)
 	var name, namespace, input, output, title, detail string
-	require.NoError(t, pool.QueryRow(t.Context(), `SELECT name, namespace, input::text, output #>> '{}', error_title, error_detail FROM workflow_instances WHERE id = 'w'`).
+	require.NoError(t, tx.QueryRow(t.Context(), `SELECT name, namespace, input::text, output #>> '{}', error_title, error_detail FROM workflow_instances WHERE id = 'w'`).
 		Scan(&name, &namespace, &input, &output, &title, &detail))
 	assert.Equal(t, "a\uFFFDb", name)
 	assert.Equal(t, long[:1024], namespace, "short enough for an index")

@@ -75,7 +75,13 @@ func (p Projection) apply(ctx context.Context, tx Execer, records []topics.Recor
 			return err
 		}
 	}
-	return b.Merge(ctx, tx, nil)
+	if err := b.Merge(ctx, tx, nil); err != nil {
+		return err
+	}
+	for _, f := range b.applied {
+		f()
+	}
+	return nil
 }
 
 // A Batch folds events into rows, one per key, which Merge then writes with one
@@ -86,7 +92,12 @@ type Batch struct {
 	event      Event
 	fault      error
 	key        []byte
+	applied    []func()
 }
+
+// WhenApplied has f called when the consumer has written the rows of the event that is
+// being applied: for counting. It may come again when the transaction does not commit.
+func (b *Batch) WhenApplied(f func()) { b.applied = append(b.applied, f) }
 
 // NewBatch returns an empty batch of the projection.
 func (p Projection) NewBatch() *Batch {

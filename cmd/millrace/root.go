@@ -110,6 +110,7 @@ func (c *cli) root() *cobra.Command {
 		c.outboxCommand(),
 		c.consumersCommand(),
 		c.topicsCommand(),
+		c.dataIndexCommand(),
 		c.configCommand(),
 		c.doctorCommand(),
 		c.verifyCommand(),

@@ -13,9 +13,6 @@ CREATE INDEX workflow_instances_by_status ON workflow_instances (status, start D
 -- Lists of one definition, and all aggregates: what they group by and measure is in it.
 CREATE INDEX workflow_instances_by_name ON workflow_instances (name, start DESC NULLS LAST, id DESC)
     INCLUDE (namespace, version, status, "end");
--- Placeholders, of which there are few, by their age.
-CREATE INDEX workflow_instances_placeholders ON workflow_instances (created_at)
-    WHERE name IS NULL AND status IS NULL;
 
 CREATE INDEX task_instances_newest ON task_instances
     (start DESC NULLS LAST, instance_id DESC, task_position DESC, iteration DESC, attempt DESC);
@@ -64,4 +61,4 @@ CREATE INDEX saga_views_newest ON saga_views (started_time DESC, id DESC);
 DROP INDEX pod_views_newest;
 CREATE INDEX pod_views_newest ON pod_views (created_time DESC, id DESC);
 DROP INDEX task_instances_by_execution, task_instances_by_name, task_instances_by_status, task_instances_newest;
-DROP INDEX workflow_instances_placeholders, workflow_instances_by_name, workflow_instances_by_status, workflow_instances_newest;
+DROP INDEX workflow_instances_by_name, workflow_instances_by_status, workflow_instances_newest;

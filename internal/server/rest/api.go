@@ -22,6 +22,7 @@ import (
 	"github.com/millrace/millrace/internal/server/sse"
 	"github.com/millrace/millrace/internal/server/strictjson"
 	"github.com/millrace/millrace/middleware"
+	"github.com/millrace/millrace/projections"
 	"github.com/millrace/millrace/topics"
 )
 
@@ -42,6 +43,11 @@ type Lists interface {
 	List(ctx context.Context, scope query.Scope, req query.Request) (query.List[query.Execution], error)
 }
 
+// DataIndex is what is asked of the data index beside its rows.
+type DataIndex interface {
+	PlaceholderList(ctx context.Context, olderThan time.Duration, p projections.Page) (projections.PlaceholderPage, error)
+}
+
 // History is the event log.
 type History interface {
 	Events(ctx context.Context, id string, after eventlog.Cursor, limit int) ([]eventlog.Entry, eventlog.Cursor, error)
@@ -58,6 +64,7 @@ type Deps struct {
 	Results     Results
 	Lists       Lists
 	Queries     *query.Store
+	DataIndex   DataIndex
 	History     History
 	Topics      Topics
 	DeadLetters DeadLetters
@@ -89,6 +96,9 @@ type Config struct {
 	// RequestTimeout bounds the work for one request, streams excepted. Defaults to
 	// 30 s.
 	RequestTimeout time.Duration
+	// PlaceholderAfter is for how long a placeholder of the data index has been there
+	// when it is listed and nothing else is asked for. Defaults to 1 h.
+	PlaceholderAfter time.Duration
 }
 
 const (
@@ -101,6 +111,9 @@ const (
 func (c Config) withDefaults() Config {
 	if c.MaxBodyBytes <= 0 {
 		c.MaxBodyBytes = maxBodyDefault
+	}
+	if c.PlaceholderAfter <= 0 {
+		c.PlaceholderAfter = time.Hour
 	}
 	if c.RequestTimeout <= 0 {
 		c.RequestTimeout = timeoutDefault

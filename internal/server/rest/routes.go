@@ -35,8 +35,8 @@ const (
 	tagOutbox      = "outbox"
 	tagConsumers   = "consumers"
 	tagEvents      = "events"
-	tagLimits      = "limits"
 	tagDataIndex   = "data-index"
+	tagLimits      = "limits"
 	tagReplays     = "replays"
 	tagPlatform    = "platform"
 )
@@ -95,6 +95,7 @@ func (a *API) routes() []route {
 			handler: a.controlRedrive(DeadLetters.Resume)},
 		{method: post, path: "/v1/dead-letter-redrives/{id}/cancel", scope: auth.Admin, op: a.controlRedriveDoc("cancel", "End a redrive"),
 			handler: a.controlRedrive(DeadLetters.Cancel)},
+		{method: get, path: "/v1/data-index/placeholders", scope: auth.Read, op: listPlaceholdersDoc(), typed: typed(a, a.listPlaceholders)},
 		{method: get, path: "/v1/replays", scope: auth.Read, op: listReplaysDoc(), typed: typed(a, a.listReplays)},
 		{method: post, path: "/v1/replays", scope: auth.Admin, op: a.createReplayDoc(), handler: a.createReplay},
 		{method: get, path: "/v1/replays/{id}", scope: auth.Read, op: getReplayDoc(), typed: typed(a, a.getReplay)},
