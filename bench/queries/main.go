@@ -75,7 +75,7 @@ func run(ctx context.Context, o options, r *frame.Run) error {
 	}
 	defer pool.Close()
 	if o.instances > 0 {
-		found, err := measureQueries(ctx, o, r, pool)
+		found, err := measureQueries(ctx, o, pool)
 		if err != nil {
 			return fmt.Errorf("queries: %w", err)
 		}

@@ -10,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/millrace/millrace/bench/internal/frame"
 	"github.com/millrace/millrace/bench/internal/measure"
 	"github.com/millrace/millrace/internal/query"
 )
@@ -70,7 +69,7 @@ func (s *spy) plan(ctx context.Context) (string, error) {
 	return s.sql + "\n\n" + strings.Join(lines, "\n"), err
 }
 
-func measureQueries(ctx context.Context, o options, r *frame.Run, pool *pgxpool.Pool) (queriesPart, error) {
+func measureQueries(ctx context.Context, o options, pool *pgxpool.Pool) (queriesPart, error) {
 	if err := fill(ctx, pool, o.instances); err != nil {
 		return nil, err
 	}

@@ -12,8 +12,14 @@ func eq(field string, value any) query.Filter {
 	return query.Test{Field: field, Op: query.Eq, Value: value}
 }
 
-func at(field, path string, op query.Op, value any) query.Filter {
-	return query.Test{Field: field, Path: []string{"customer", path}, Op: op, Value: value}
+// customer is a test of the customer in the input.
+func customer(member, value string) query.Filter {
+	return query.Test{Field: "input", Path: []string{"customer", member}, Op: query.Eq, Value: value}
+}
+
+// result is a test of the output that one instance meets.
+func result(n int) query.Filter {
+	return query.Test{Field: "output", Path: []string{"result"}, Op: query.Eq, Value: fmt.Sprintf("R-%d", n*100+1)}
 }
 
 // workflows asks for a page of instances.
@@ -75,8 +81,12 @@ func (m *measurement) unindexed() []question {
 			list, err := m.store.TaskInstances().List(ctx, query.Scope{}, query.Request{Filter: eq("status", "FAULTED")})
 			return int64(len(list.Rows)), err
 		}},
-		m.filtered("JSON, common, without index", false, func(int) query.Filter { return at("input", "country", query.Eq, "FR") }),
-		m.filtered("JSON, rare, without index", true, func(n int) query.Filter { return at("input", "id", query.Eq, fmt.Sprintf("c-%d", n)) }),
+		m.filtered("JSON of input, common", false, func(int) query.Filter { return customer("country", "FR") }),
+		m.filtered("JSON of input, rare", false, func(n int) query.Filter { return customer("id", fmt.Sprintf("c-%d", n)) }),
+		m.filtered("JSON of input, two conditions", false, func(n int) query.Filter {
+			return query.And{customer("id", fmt.Sprintf("c-%d", n)), eq("status", "COMPLETED")}
+		}),
+		m.filtered("JSON of output, without index", true, func(n int) query.Filter { return result(n) }),
 	}, m.aggregates()...)
 }
 
@@ -95,11 +105,7 @@ func (m *measurement) aggregates() []question {
 // indexed are the queries that have their optional indexes.
 func (m *measurement) indexed() []question {
 	return []question{
-		m.filtered("JSON, rare, with index", false, func(n int) query.Filter { return at("input", "id", query.Eq, fmt.Sprintf("c-%d", n)) }),
-		m.filtered("JSON, common, with index", false, func(int) query.Filter { return at("input", "country", query.Eq, "FR") }),
-		m.filtered("JSON, two conditions", false, func(n int) query.Filter {
-			return query.And{at("input", "id", query.Eq, fmt.Sprintf("c-%d", n)), eq("status", "COMPLETED")}
-		}),
+		m.filtered("JSON of output, with index", false, func(n int) query.Filter { return result(n) }),
 		m.filtered("text, rare word", false, func(n int) query.Filter { return query.Search{Text: fmt.Sprintf("R-%d", n*7+1)} }),
 		m.filtered("text, word of 2 %", true, func(int) query.Filter { return query.Search{Text: "payment timed"} }),
 	}
