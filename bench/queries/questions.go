@@ -86,7 +86,7 @@ func (m *measurement) unindexed() []question {
 		m.filtered("JSON of input, two conditions", false, func(n int) query.Filter {
 			return query.And{customer("id", fmt.Sprintf("c-%d", n)), eq("status", "COMPLETED")}
 		}),
-		m.filtered("JSON of output, without index", true, func(n int) query.Filter { return result(n) }),
+		m.filtered("JSON of output, without index", true, result),
 	}, m.aggregates()...)
 }
 
@@ -105,7 +105,7 @@ func (m *measurement) aggregates() []question {
 // indexed are the queries that have their optional indexes.
 func (m *measurement) indexed() []question {
 	return []question{
-		m.filtered("JSON of output, with index", false, func(n int) query.Filter { return result(n) }),
+		m.filtered("JSON of output, with index", false, result),
 		m.filtered("text, rare word", false, func(n int) query.Filter { return query.Search{Text: fmt.Sprintf("R-%d", n*7+1)} }),
 		m.filtered("text, word of 2 %", true, func(int) query.Filter { return query.Search{Text: "payment timed"} }),
 	}
