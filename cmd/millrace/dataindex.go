@@ -14,14 +14,19 @@ import (
 func (c *cli) dataIndexCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "data-index",
-		Short: "Look after the index of workflow instances and their tasks",
-		Long: `Look after the index of workflow instances and their tasks, which the role projections
-builds from the lifecycle events of Millrace's engine and of others.`,
-		Example: `  millrace data-index placeholders`,
-		Args:    cobra.ArbitraryArgs,
-		RunE:    group,
+		Short: "Look into the index of workflow instances and their tasks",
+		Long: `Look into the index of workflow instances and their tasks, which the role projections
+builds from the lifecycle events of Millrace's engine and of others, and look after it.`,
+		Example: `  millrace data-index list --status FAULTED
+  millrace data-index tasks 01KSGKY66DMS0KPPMFMMR3BJZX
+  millrace data-index stats --by name,status --durations`,
+		Args: cobra.ArbitraryArgs,
+		RunE: group,
 	}
-	cmd.AddCommand(c.placeholdersCommand())
+	cmd.AddCommand(
+		c.instanceListCommand(), c.instanceGetCommand(), c.instanceTasksCommand(), c.statsCommand(), c.searchCommand(),
+		c.placeholdersCommand(),
+	)
 	return cmd
 }
 

@@ -111,12 +111,16 @@ func aggregateSQL(s *Schema, st *statement, a Aggregate, where []string) string 
 		return "SELECT " + list(shown, "count(*) AS n") + "\nFROM (SELECT " + list(inner, "1 AS one") + from + ") AS selected" + groupBy(keys) + tail
 	}
 	// One pass counts the rows of each class, a second one over the few classes sums
-	// them up: a percentile needs no sorting of all durations.
-	took := s.duration[a.Duration]
+	// them up: a percentile needs no sorting of all durations. OFFSET 0 keeps the parts
+	// apart, so that each expression is computed once per row, and the planner, which
+	// then knows little of how many classes there are, hashes instead of sorting all.
+	// A clock that went back makes a negative duration, which counts as 0; the greatest
+	// of NULL and 0 would be 0 too, that of NULL and NULL * 0 is not.
+	rows := "SELECT " + list(inner, s.duration[a.Duration]+" AS took") + from + "\nOFFSET 0"
+	classified := "SELECT " + list(keys, "greatest(took, took * 0) AS took",
+		fmt.Sprintf("floor(ln(greatest(took, took * 0 + 1)) * %d)::int AS class", classesPerE)) + "\nFROM (" + rows + ") AS selected\nOFFSET 0"
 	classes := "SELECT " + list(keys, "class", "count(*) AS n", "sum(took) AS total", "min(took) AS least", "max(took) AS greatest") +
-		"\nFROM (SELECT " + list(keys, "greatest(took, took * 0) AS took", fmt.Sprintf("floor(ln(greatest(took, took * 0 + 1)) * %d) AS class", classesPerE)) +
-		" FROM (SELECT " + list(inner, took+" AS took") + from + ") AS selected) AS classified" +
-		groupBy(append(slices.Clip(keys), "class"))
+		"\nFROM (" + classified + ") AS classified" + groupBy(append(slices.Clip(keys), "class"))
 	const done = " FILTER (WHERE class IS NOT NULL)"
 	return "SELECT " + list(shown, "sum(n)::bigint AS n", "coalesce(sum(n)"+done+", 0)::bigint", "coalesce(sum(total), 0)::float8", "min(least)::float8", "max(greatest)::float8",
 		"array_agg(n ORDER BY class)"+done, "array_agg((total / n)::float8 ORDER BY class)"+done) +

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -101,4 +102,17 @@ func ids[R any](t testing.TB, c query.Collection[R], req query.Request) []string
 		out = append(out, c.ID(r))
 	}
 	return out
+}
+
+// spy remembers the last statement that went through it.
+type spy struct {
+	query.DB
+	sql  string
+	args []any
+}
+
+func (s *spy) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
+	last := b.QueuedQueries[len(b.QueuedQueries)-1]
+	s.sql, s.args = last.SQL, last.Arguments
+	return s.DB.SendBatch(ctx, b)
 }

@@ -29,7 +29,6 @@ func (a *API) humaConfig() huma.Config {
 			Tags: []*huma.Tag{
 				{Name: tagExecutions, Description: "Requested runs and their results"},
 				{Name: tagQueue, Description: "What waits for admission, and what people can do about it"},
-				{Name: tagDataIndex, Description: "Workflow instances and their tasks, of whatever engine"},
 				{Name: tagDeadLetters, Description: "Records that consumers gave up on"},
 				{Name: tagEvents, Description: "Histories and live events"},
 				{Name: tagConsumers, Description: "How consumers are doing, and what to do when one does not go on"},
