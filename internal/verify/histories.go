@@ -156,7 +156,7 @@ SELECT id, format('%s at %s, in state %s', type, sequence, coalesce(nullif(befor
 WHERE before IS NOT NULL AND NOT EXISTS (SELECT FROM legal l WHERE l.state = before AND l.type = step.type)`,
 		},
 		{
-			Name:     "ends-final",
+			Name: "ends-final",
 			// What becomes of its pods may be told later: they are deleted when it has ended.
 			Sentence: "Nothing happens to an execution after its end.",
 			Kind:     Fault,
