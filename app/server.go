@@ -29,12 +29,14 @@ import (
 	"github.com/millrace/millrace/internal/outbox"
 	"github.com/millrace/millrace/internal/parking"
 	"github.com/millrace/millrace/internal/postgres"
+	"github.com/millrace/millrace/internal/query"
 	"github.com/millrace/millrace/internal/replay"
 	"github.com/millrace/millrace/internal/results"
 	"github.com/millrace/millrace/internal/secret"
 	"github.com/millrace/millrace/internal/server"
 	"github.com/millrace/millrace/internal/server/admin"
 	"github.com/millrace/millrace/internal/server/auth"
+	"github.com/millrace/millrace/internal/server/graphql"
 	"github.com/millrace/millrace/internal/server/health"
 	"github.com/millrace/millrace/internal/server/rest"
 	"github.com/millrace/millrace/internal/server/sse"
@@ -44,7 +46,7 @@ import (
 )
 
 // apiModule serves the REST API with its live streams.
-var apiModule = fx.Module("api", fx.Provide(newHubs, newStreams, newAPI))
+var apiModule = fx.Module("api", fx.Provide(newHubs, newStreams, newQueries, newGraphQL, newAPI))
 
 // addresses are where the servers of this process ended up listening.
 type addresses struct{ api, admin string }
@@ -107,9 +109,15 @@ func retryPolicies(cfg configs.Config) deadletter.Policies {
 	return policies
 }
 
+// newQueries is what the APIs read the read models through.
+func newQueries(cfg configs.Config, c *connections) *query.Store {
+	return query.NewStore(c.pool, query.Limits{Timeout: cfg.API.QueryTimeout})
+}
+
 func newAPI(
-	cfg configs.Config, c *connections, st *store.Store, kept *results.Store, signals *postgres.Signals, streams *sse.Streams,
-	letters *deadletter.Store, replays *replay.Store, known *limitstore.Store, h *health.Health, log *slog.Logger,
+	cfg configs.Config, c *connections, queries *query.Store, asked *graphql.Server, st *store.Store, kept *results.Store,
+	signals *postgres.Signals, streams *sse.Streams, letters *deadletter.Store, replays *replay.Store, known *limitstore.Store,
+	h *health.Health, log *slog.Logger,
 ) (*rest.API, error) {
 	guard, err := newGuard(cfg)
 	if err != nil {
@@ -122,8 +130,9 @@ func newAPI(
 	return rest.New(rest.Deps{
 		Executions:  st,
 		Results:     kept,
-		Lists:       projections.NewReader(c.pool),
 		DataIndex:   projections.NewReader(c.pool),
+		Lists:       queries.Executions(),
+		Queries:     queries,
 		History:     eventlog.NewReader(c.pool),
 		Topics:      rest.NewBrokerTopics(c.admin, cfg.TopicNaming(), cfg.TopicSpecs()),
 		DeadLetters: letters,
@@ -134,6 +143,7 @@ func newAPI(
 		Limits:      known,
 		Replays:     replays,
 		Streams:     streams,
+		GraphQL:     asked,
 		Health:      h,
 		Guard:       guard,
 		Logger:      log,
@@ -141,6 +151,20 @@ func newAPI(
 	}, rest.Config{
 		Version: build.Version(), MaxBodyBytes: int64(cfg.API.MaxBodyBytes), Terms: bounds.Terms(),
 		PlaceholderAfter: cfg.DataIndex.PlaceholderAfter,
+	})
+}
+
+func newGraphQL(cfg configs.Config, c *connections, log *slog.Logger, reg prometheus.Registerer) *graphql.Server {
+	g := cfg.GraphQL
+	return graphql.New(graphql.Deps{
+		DB: c.pool, Logger: log, Registerer: reg, Infrastructure: isInfrastructure,
+	}, graphql.Config{
+		NoIntrospection: !g.Introspection,
+		Limits: graphql.Limits{
+			BodyBytes: int64(g.MaxBodyBytes), Tokens: g.MaxTokens, Depth: g.MaxDepth, Cost: g.MaxCost, RootFields: g.MaxRootFields,
+			Aliases: g.MaxAliases, Directives: g.MaxDirectives, ListLength: g.MaxListLength, PageSize: g.MaxPageSize,
+			Concurrency: g.MaxConcurrent, Timeout: g.Timeout,
+		},
 	})
 }
 

@@ -66,7 +66,12 @@ func Default() Config {
 			MaxBodyBytes:    MiB,
 			MaxStreams:      2048,
 			ShutdownTimeout: 10 * time.Second,
+			QueryTimeout:    10 * time.Second,
 			Auth:            Auth{Mode: AuthToken},
+		},
+		GraphQL: GraphQL{
+			Introspection: true, MaxBodyBytes: MiB, MaxTokens: 2500, MaxDepth: 10, MaxCost: 200_000, MaxRootFields: 20, MaxAliases: 50,
+			MaxDirectives: 50, MaxListLength: 1000, MaxPageSize: 1000, MaxConcurrent: 4, Timeout: 10 * time.Second,
 		},
 		Admin: Admin{Listen: "127.0.0.1:9091"},
 		Kafka: Kafka{

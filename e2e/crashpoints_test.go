@@ -111,6 +111,9 @@ func (c *crasher) crash(point crash.Point, hurry bool) {
 	if ofRedrives(point) {
 		c.plant()
 	}
+	if ofReplays(point) {
+		c.record(point)
+	}
 	arm := filepath.Join(in.dir, "arm")
 	require.NoError(t, os.WriteFile(arm, []byte(point.Name+" 1"), 0o600))
 	require.NoError(t, os.Rename(arm, in.crashFile))

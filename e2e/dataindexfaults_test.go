@@ -54,7 +54,7 @@ func (in *installation) dataIndexUnderFaults() {
 	t := in.t
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a test's dice
+	random := rand.New(rand.NewPCG(seed, 0))
 	history := dataindex.Copies("faults", 6)
 	road := dataindex.Disturb(random, history.Records)
 	send := func(records []dataindex.Record) {

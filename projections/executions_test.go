@@ -14,6 +14,7 @@ import (
 
 	"github.com/millrace/millrace/internal/execution"
 	"github.com/millrace/millrace/internal/executor"
+	"github.com/millrace/millrace/internal/query"
 	"github.com/millrace/millrace/middleware"
 	"github.com/millrace/millrace/projections"
 	"github.com/millrace/millrace/projections/projectionstest"
@@ -107,11 +108,11 @@ func merge(ctx context.Context, tx projections.Execer, p projections.Projection,
 	return b.Merge(ctx, tx, nil)
 }
 
-func list(t testing.TB, pool *pgxpool.Pool, f projections.Filter) []projections.ExecutionView {
+func list(t testing.TB, db query.DB) []query.Execution {
 	t.Helper()
-	page, err := projections.ExecutionList(t.Context(), pool, f, projections.Page{Size: projections.PageSizeMax})
+	page, err := query.NewStore(db, query.Limits{}).Executions().List(t.Context(), query.Scope{}, query.Request{})
 	require.NoError(t, err)
-	return page.Executions
+	return page.Rows
 }
 
 func TestTheViewShowsWhereAnExecutionStands(t *testing.T) {
@@ -121,28 +122,28 @@ func TestTheViewShowsWhereAnExecutionStands(t *testing.T) {
 	states := []execution.State{}
 	for _, env := range events {
 		apply(t, pool, env)
-		states = append(states, list(t, pool, projections.Filter{})[0].State)
+		states = append(states, *list(t, pool)[0].State)
 	}
 	assert.Equal(t, []execution.State{
 		"REQUESTED", "REQUESTED", "QUEUED", "QUEUED", "SCHEDULED", "RUNNING", "RUNNING", "RUNNING", // output, lease_expired
 		"QUEUED", "SCHEDULED", "RUNNING", "QUEUED", "SCHEDULED", "RUNNING", "RUNNING", "CANCELLED",
 	}, states)
 
-	v := list(t, pool, projections.Filter{})[0]
-	assert.Equal(t, "echo", v.Name)
-	assert.Equal(t, map[string]string{"team": "blue"}, v.Labels)
-	assert.Equal(t, "rest", v.OriginKind)
-	assert.Equal(t, 5, v.Priority)
+	v := list(t, pool)[0]
+	assert.Equal(t, "echo", *v.Name)
+	assert.JSONEq(t, `{"team": "blue"}`, string(v.Labels))
+	assert.Equal(t, "rest", *v.OriginKind)
+	assert.Equal(t, 5, *v.Priority)
 	assert.Equal(t, 3, v.Attempt)
-	assert.Equal(t, "w3", v.Worker)
-	assert.Equal(t, "cancelled", v.Reason)
-	assert.Equal(t, "enough", v.Message)
+	assert.Equal(t, "w3", *v.Worker)
+	assert.Equal(t, "cancelled", *v.Reason)
+	assert.Equal(t, "enough", *v.Message)
 	assert.Nil(t, v.ExitCode, "the exit code of an earlier attempt is not that of this end")
 	assert.Equal(t, int64(5), *v.StdoutBytes)
 	assert.Equal(t, int64(len(events)), v.Version)
-	assert.Equal(t, events[len(events)-1].Time, v.FinishedAt)
-	assert.Equal(t, start, v.RequestedAt)
-	assert.False(t, v.CancelRequestedAt.IsZero())
+	assert.Equal(t, events[len(events)-1].Time, *v.FinishedAt)
+	assert.Equal(t, start, *v.RequestedAt)
+	assert.NotNil(t, v.CancelRequestedAt)
 }
 
 func TestAnAttemptThatWaitsAgainShowsWhyAndNothingOfTheLastRun(t *testing.T) {
@@ -153,16 +154,16 @@ func TestAnAttemptThatWaitsAgainShowsWhyAndNothingOfTheLastRun(t *testing.T) {
 		return e.Type == topics.ExecutionRequeued{}.EventType() && e.Sequence > 10
 	})
 	apply(t, pool, events[:failed+1]...)
-	v := list(t, pool, projections.Filter{})[0]
-	assert.Equal(t, execution.Queued, v.State)
+	v := list(t, pool)[0]
+	assert.Equal(t, execution.Queued, *v.State)
 	assert.Equal(t, 3, v.Attempt)
-	assert.Equal(t, "exit_code", v.Reason)
+	assert.Equal(t, "exit_code", *v.Reason)
 	assert.Equal(t, 3, *v.ExitCode)
-	assert.Equal(t, "w2", v.Worker)
-	assert.True(t, v.StartedAt.IsZero())
-	assert.True(t, v.ScheduledAt.IsZero())
-	assert.True(t, v.FinishedAt.IsZero())
-	assert.False(t, v.ReadyAt.IsZero())
+	assert.Equal(t, "w2", *v.Worker)
+	assert.Nil(t, v.StartedAt)
+	assert.Nil(t, v.ScheduledAt)
+	assert.Nil(t, v.FinishedAt)
+	assert.NotNil(t, v.ReadyAt)
 }
 
 func TestAnyOrderAnyBatchingAnyRepetitionGivesTheSameRow(t *testing.T) {
@@ -184,9 +185,9 @@ func TestARowIsListedOnlyOnceItsRequestIsKnown(t *testing.T) {
 	pool := database(t)
 	events := history(t, "e1")
 	apply(t, pool, events[1:]...)
-	assert.Empty(t, list(t, pool, projections.Filter{}))
+	assert.Empty(t, list(t, pool))
 	apply(t, pool, events[0])
-	assert.Len(t, list(t, pool, projections.Filter{}), 1)
+	assert.Len(t, list(t, pool), 1)
 }
 
 func TestABatchWithSeveralExecutionsIsOneStatement(t *testing.T) {
@@ -197,10 +198,10 @@ func TestABatchWithSeveralExecutionsIsOneStatement(t *testing.T) {
 		events = append(events, history(t, fmt.Sprintf("e%02d", i))...)
 	}
 	apply(t, pool, events...)
-	views := list(t, pool, projections.Filter{})
+	views := list(t, pool)
 	assert.Len(t, views, 40)
 	for _, v := range views {
-		assert.Equal(t, execution.Cancelled, v.State)
+		assert.Equal(t, execution.Cancelled, *v.State)
 	}
 }
 
@@ -218,14 +219,14 @@ func TestBadEventsAreMessageFaultsAndHostileTextIsStored(t *testing.T) {
 		assert.Equal(t, middleware.MessageFault, middleware.Classifier{}.Classify(t.Context(), err))
 	}
 	apply(t, pool, foreign)
-	assert.Empty(t, list(t, pool, projections.Filter{}))
+	assert.Empty(t, list(t, pool))
 
 	e := execution.New("e2", request(func(r *topics.Request) { r.Labels = map[string]string{"name": "a\x00b", "k": "\x00"} }), start)
 	require.NoError(t, e.Reject(start, "no_such_pool", "odd \x00 text", 0))
 	apply(t, pool, envelopes(t, e)...)
-	v := list(t, pool, projections.Filter{})[0]
-	assert.Equal(t, "a\uFFFDb", v.Name)
-	assert.Equal(t, "odd \uFFFD text", v.Message)
-	assert.Equal(t, execution.Rejected, v.State)
-	assert.Equal(t, start, v.FinishedAt)
+	v := list(t, pool)[0]
+	assert.Equal(t, "a\uFFFDb", *v.Name)
+	assert.Equal(t, "odd \uFFFD text", *v.Message)
+	assert.Equal(t, execution.Rejected, *v.State)
+	assert.Equal(t, start, *v.FinishedAt)
 }

@@ -25,6 +25,31 @@ type Placeholder struct {
 	Tasks int64
 }
 
+// Bounds of Page.Size.
+const (
+	pageSizeDefault = 50
+	pageSizeMax     = 1000
+)
+
+// Page says which part of a list is wanted.
+type Page struct {
+	// Size is the largest number of entries, 50 when it is 0, at most 1 000.
+	Size int
+	// Token continues a list; empty begins it.
+	Token string
+}
+
+// Querier is the part of a pool or a transaction that lists need.
+type Querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
+
+// Reader lists placeholders of one database.
+type Reader struct{ db Querier }
+
+// NewReader returns a reader on the pool.
+func NewReader(db Querier) Reader { return Reader{db} }
+
 // PlaceholderPage is the answer to PlaceholderList.
 type PlaceholderPage struct {
 	Placeholders []Placeholder
@@ -41,9 +66,9 @@ const isPlaceholder = "name IS NULL AND status IS NULL"
 func PlaceholderList(ctx context.Context, db Querier, olderThan time.Duration, p Page) (PlaceholderPage, error) {
 	size := p.Size
 	if size == 0 {
-		size = PageSizeDefault
+		size = pageSizeDefault
 	}
-	size = min(max(size, 1), PageSizeMax)
+	size = min(max(size, 1), pageSizeMax)
 	q := &postgres.Conditions{}
 	q.Where(isPlaceholder)
 	q.Where("created_at < now() - make_interval(secs => %s)", olderThan.Seconds())

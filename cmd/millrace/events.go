@@ -16,8 +16,12 @@ func (c *cli) eventsGroup() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "events",
 		Short: "Follow what happens, as it happens",
-		Args:  cobra.ArbitraryArgs,
-		RunE:  group,
+		Long: `Follow the events of executions and workflows over the API. The history of one
+execution is shown by "millrace executions events"; records of any topic, as they lie
+at the broker, by "millrace topics tail".`,
+		Example: `  millrace events tail --user ada`,
+		Args:    cobra.ArbitraryArgs,
+		RunE:    group,
 	}
 	cmd.AddCommand(c.eventsTailCommand())
 	return cmd

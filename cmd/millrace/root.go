@@ -102,6 +102,7 @@ func (c *cli) root() *cobra.Command {
 		c.executionsCommand(),
 		c.eventsGroup(),
 		c.explainCommand(),
+		c.queryCommand(),
 		c.queueCommand(),
 		c.workersCommand(),
 		c.limitsCommand(),

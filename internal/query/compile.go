@@ -198,6 +198,9 @@ func (c *compiler) in(f Field, column string, value any, at string) (string, err
 			return "", err
 		}
 	}
+	if len(values) == 1 { // which an index serves in the order of the list
+		return column + " = " + c.st.typed(f.Kind, values[0]), nil
+	}
 	return column + " = ANY(" + c.st.array(f.Kind, values) + ")", nil
 }
 

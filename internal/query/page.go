@@ -45,6 +45,12 @@ type List[R any] struct {
 	cursor func(*R) string
 }
 
+// NewList makes a list of rows from elsewhere, with a function that makes their
+// cursors: for tests of what shows lists.
+func NewList[R any](rows []R, hasNext bool, cursor func(*R) string) List[R] {
+	return List[R]{Rows: rows, HasNext: hasNext, cursor: cursor}
+}
+
 // Cursor returns the cursor of row i. It is opaque; it holds the values of the order
 // and the key of the row, so it stays good when that row changes or goes.
 func (l List[R]) Cursor(i int) string { return l.cursor(&l.Rows[i]) }

@@ -55,8 +55,8 @@ func TestPagesOfEveryOrder(t *testing.T) {
 	w := newWorld(t)
 	r := rand.New(rand.NewPCG(1, 2))
 	type key struct {
-		id, name string
-		start, end       int
+		id, name   string
+		start, end int
 	}
 	var rows []key
 	for i := range 60 {

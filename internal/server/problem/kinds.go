@@ -9,7 +9,7 @@ func Kinds() []Kind {
 		MalformedJSON(), ValidationFailed(), InvalidParameter(), InvalidPageToken(), InvalidCursor(),
 		BodyTooLarge(), UnsupportedMediaType(), Unauthorized(), Forbidden(), CrossOrigin(), HostNotAllowed(),
 		RouteNotFound(), MethodNotAllowed(), NotAcceptable(), ExecutionNotFound(), OutputNotFound(),
-		ResultNotFound(), ResultElsewhere(),
+		ResultNotFound(), ResultElsewhere(), InstanceNotFound(), QueryLimit(),
 		OutboxEventNotFound(), OutboxEventNotBlocked(),
 		IdempotencyConflict(), ExecutionAdmitted(), ExecutionEnded(), ExecutionNotEnded(), TransitionNotAllowed(), StaleAttempt(),
 		ConsumerNotFound(), ConsumerPartitionNotFound(), ConsumerActionRefused(),
@@ -205,6 +205,16 @@ func RedriveLimit() Kind {
 // RedriveTopicMissing: the topic that the record lay in is gone.
 func RedriveTopicMissing() Kind {
 	return Kind{http.StatusConflict, "redrive_topic_missing", "The topic of the dead letter does not exist"}
+}
+
+// InstanceNotFound: no row of a read model has this id.
+func InstanceNotFound() Kind {
+	return Kind{http.StatusNotFound, "instance_not_found", "There is no such instance"}
+}
+
+// QueryLimit: a query asks for more than one query may; the detail names the limit.
+func QueryLimit() Kind {
+	return Kind{http.StatusBadRequest, "query_limit", "The query is beyond a limit"}
 }
 
 // LimitNotFound: no limit of this name holds, or it has no such key.

@@ -16,7 +16,9 @@ import (
 	"github.com/millrace/millrace/internal/execution/store"
 	"github.com/millrace/millrace/internal/executor"
 	"github.com/millrace/millrace/internal/postgres"
+	"github.com/millrace/millrace/internal/query"
 	"github.com/millrace/millrace/internal/server/auth"
+	"github.com/millrace/millrace/internal/server/graphql"
 	"github.com/millrace/millrace/internal/server/health"
 	"github.com/millrace/millrace/internal/server/sse"
 	"github.com/millrace/millrace/internal/server/strictjson"
@@ -37,9 +39,9 @@ type Executions interface {
 	Output(ctx context.Context, id string, attempt int, stream executor.Stream) (store.Output, error)
 }
 
-// Lists is the read model of executions.
+// Lists is the read model of executions; query.Collection implements it.
 type Lists interface {
-	ExecutionList(ctx context.Context, f projections.Filter, p projections.Page) (projections.ExecutionPage, error)
+	List(ctx context.Context, scope query.Scope, req query.Request) (query.List[query.Execution], error)
 }
 
 // DataIndex is what is asked of the data index beside its rows.
@@ -63,6 +65,7 @@ type Deps struct {
 	Results     Results
 	Lists       Lists
 	DataIndex   DataIndex
+	Queries     *query.Store
 	History     History
 	Topics      Topics
 	DeadLetters DeadLetters
@@ -73,6 +76,7 @@ type Deps struct {
 	Limits      Limits
 	Queue       Queue
 	Streams     *sse.Streams
+	GraphQL     *graphql.Server
 	Health      *health.Health
 	// Guard checks tokens.
 	Guard  auth.Guard

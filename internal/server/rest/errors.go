@@ -16,6 +16,7 @@ import (
 	limitstore "github.com/millrace/millrace/internal/limits/store"
 	"github.com/millrace/millrace/internal/outbox"
 	"github.com/millrace/millrace/internal/postgres"
+	"github.com/millrace/millrace/internal/query"
 	"github.com/millrace/millrace/internal/replay"
 	"github.com/millrace/millrace/internal/results"
 	"github.com/millrace/millrace/internal/server/problem"
@@ -70,6 +71,10 @@ func errorTable() []mapping {
 		{err: replay.ErrKeyConflict, kind: problem.IdempotencyConflict(),
 			detail: "use a new Idempotency-Key for a new replay, and the same replay with the same key"},
 		{err: postgres.ErrPageToken, kind: problem.InvalidPageToken()},
+		{err: query.ErrCursor, kind: problem.InvalidPageToken()},
+		{err: query.ErrTimeout, kind: problem.Timeout()},
+		{err: query.ErrScope, kind: problem.Forbidden()},
+		{err: query.ErrNotFound, kind: problem.InstanceNotFound()},
 		{err: deadletter.ErrNotFound, kind: problem.DeadLetterNotFound()},
 		{err: deadletter.ErrNotOpen, kind: problem.DeadLetterNotOpen()},
 		{err: deadletter.ErrReplayLimit, kind: problem.RedriveLimit()},
@@ -148,6 +153,8 @@ func requestProblem(err error) *problem.Problem {
 		invalid  *execution.InvalidError
 		tooLarge *http.MaxBytesError
 		edit     *deadletter.InvalidEditError
+		wrong    *query.InvalidError
+		limit    *query.LimitError
 	)
 	switch {
 	case errors.As(err, &ready):
@@ -160,6 +167,11 @@ func requestProblem(err error) *problem.Problem {
 		return invalidBody(fieldFaults(invalid, ""))
 	case errors.As(err, &edit):
 		return editProblem(edit)
+	case errors.As(err, &wrong):
+		return problem.InvalidParameter().With(wrong.Error(), problem.Fault{
+			Parameter: "filter", Pointer: wrong.Pointer, Code: wrong.Code, Message: wrong.Message})
+	case errors.As(err, &limit):
+		return problem.QueryLimit().With(limit.Error())
 	case replayProblem(err) != nil:
 		return replayProblem(err)
 	case errors.As(err, &tooLarge):

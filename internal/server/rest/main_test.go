@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
 	"github.com/millrace/millrace/internal/deadletter"
@@ -22,13 +24,14 @@ import (
 	"github.com/millrace/millrace/internal/execution/store"
 	"github.com/millrace/millrace/internal/executor"
 	"github.com/millrace/millrace/internal/parking"
+	"github.com/millrace/millrace/internal/query"
 	"github.com/millrace/millrace/internal/server"
 	"github.com/millrace/millrace/internal/server/auth"
+	"github.com/millrace/millrace/internal/server/graphql"
 	"github.com/millrace/millrace/internal/server/health"
 	"github.com/millrace/millrace/internal/server/problem"
 	"github.com/millrace/millrace/internal/server/sse"
 	"github.com/millrace/millrace/internal/testenv"
-	"github.com/millrace/millrace/projections"
 	"github.com/millrace/millrace/topics"
 )
 
@@ -168,11 +171,20 @@ func (m *memory) Output(_ context.Context, _ string, attempt int, stream executo
 	}}, nil
 }
 
-type lists func(projections.Filter, projections.Page) (projections.ExecutionPage, error)
+type lists func(query.Scope, query.Request) (query.List[query.Execution], error)
 
-func (l lists) ExecutionList(_ context.Context, f projections.Filter, p projections.Page) (projections.ExecutionPage, error) {
-	return l(f, p)
+func (l lists) List(_ context.Context, scope query.Scope, req query.Request) (query.List[query.Execution], error) {
+	return l(scope, req)
 }
+
+// noDatabase is a database that cannot be reached.
+type noDatabase struct{ pgx.BatchResults }
+
+func (d noDatabase) SendBatch(context.Context, *pgx.Batch) pgx.BatchResults { return d }
+
+func (noDatabase) Exec() (pgconn.CommandTag, error) { return pgconn.CommandTag{}, io.ErrUnexpectedEOF }
+
+func (noDatabase) Close() error { return nil }
 
 type noHistory struct{}
 
@@ -320,11 +332,24 @@ func newBench(t testing.TB, change func(*Deps, *Config)) *bench {
 	b := &bench{t: t, store: newMemory(), logs: &bytes.Buffer{}}
 	logger := slog.New(slog.NewTextHandler(b.logs, nil))
 	deps := Deps{
-		Executions: b.store, History: noHistory{}, Topics: someTopics{}, DeadLetters: &letters{}, Outbox: &someOutbox{}, Consumers: &someConsumers{}, Holds: &someHolds{}, Queue: &someQueue{}, Limits: &someLimits{}, Health: health.New(), Logger: logger,
-		Lists: lists(func(projections.Filter, projections.Page) (projections.ExecutionPage, error) {
-			return projections.ExecutionPage{}, nil
+		Executions:  b.store,
+		History:     noHistory{},
+		Topics:      someTopics{},
+		DeadLetters: &letters{},
+		Outbox:      &someOutbox{},
+		Consumers:   &someConsumers{},
+		Replays:     &someReplays{},
+		Holds:       &someHolds{},
+		Queue:       &someQueue{},
+		Limits:      &someLimits{},
+		Health:      health.New(),
+		Logger:      logger,
+		Queries:     query.NewStore(noDatabase{}, query.Limits{}),
+		Lists: lists(func(query.Scope, query.Request) (query.List[query.Execution], error) {
+			return query.List[query.Execution]{}, nil
 		}),
 		Streams: sse.NewStreams(noHistory{}, sse.Config{}, sse.NewHub(topics.ExecutionEvents, nil, logger, nil)),
+		GraphQL: graphql.New(graphql.Deps{Logger: logger}, graphql.Config{}),
 	}
 	config := Config{Version: "test"}
 	if change != nil {

@@ -34,7 +34,9 @@ func (a *API) humaConfig() huma.Config {
 				{Name: tagEvents, Description: "Histories and live events"},
 				{Name: tagConsumers, Description: "How consumers are doing, and what to do when one does not go on"},
 				{Name: tagOutbox, Description: "Events on their way to the broker, and those that do not get there"},
+				{Name: tagDataIndex, Description: "Workflow instances, their tasks, pods and sagas, as their events tell of them"},
 				{Name: tagLimits, Description: "Limits of rate and concurrency, and the keys under them"},
+				{Name: tagGraphQL, Description: "Queries over all read models"},
 				{Name: tagPlatform, Description: "The platform itself"},
 			},
 			Components: &huma.Components{

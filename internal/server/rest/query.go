@@ -9,9 +9,9 @@ import (
 
 	"github.com/millrace/millrace/internal/execution"
 	"github.com/millrace/millrace/internal/execution/store"
+	"github.com/millrace/millrace/internal/query"
 	"github.com/millrace/millrace/internal/server/auth"
 	"github.com/millrace/millrace/internal/server/problem"
-	"github.com/millrace/millrace/projections"
 )
 
 // listInput is the query of GET /v1/executions.
@@ -38,19 +38,23 @@ func (a *API) list(ctx context.Context, in *listInput) (*listOutput, error) {
 	if err != nil {
 		return nil, err
 	}
-	page, err := a.deps.Lists.ExecutionList(ctx, filter, projections.Page{Size: in.PageSize, Token: in.PageToken})
+	list, err := a.deps.Lists.List(ctx, scopeOf(ctx), query.Request{
+		Filter: filter.tree(), Page: query.Page{First: in.PageSize, After: in.PageToken},
+	})
 	if err != nil {
 		return nil, err
 	}
-	out := &listOutput{Body: ExecutionList{Executions: make([]Execution, len(page.Executions)), NextPageToken: page.NextToken}}
-	for i, v := range page.Executions {
-		out.Body.Executions[i] = fromView(v)
+	out := &listOutput{Body: ExecutionList{Executions: make([]Execution, len(list.Rows)), NextPageToken: list.Next()}}
+	for i, v := range list.Rows {
+		if out.Body.Executions[i], err = fromView(v); err != nil {
+			return nil, err
+		}
 	}
 	return out, nil
 }
 
-func (in *listInput) filter(p auth.Principal) (projections.Filter, error) {
-	f := projections.Filter{
+func (in *listInput) filter(p auth.Principal) (executionFilter, error) {
+	f := executionFilter{
 		Tenant: in.Tenant, User: in.User, Executor: in.Executor, ResourceClass: in.ResourceClass,
 		RequestedAfter: in.RequestedAfter, RequestedBefore: in.RequestedBefore, Origin: in.Origin, NamePrefix: in.NamePrefix,
 	}
@@ -87,11 +91,8 @@ func (in *listInput) filter(p auth.Principal) (projections.Filter, error) {
 		}
 		f.Labels[name] = value
 	}
-	if p.Tenant != "" {
-		if f.Tenant != "" && f.Tenant != p.Tenant {
-			return f, badParameter("tenant", "invalid", "the token sees its own tenant only")
-		}
-		f.Tenant = p.Tenant
+	if p.Tenant != "" && f.Tenant != "" && f.Tenant != p.Tenant {
+		return f, badParameter("tenant", "invalid", "the token sees its own tenant only")
 	}
 	return f, nil
 }

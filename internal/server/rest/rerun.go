@@ -6,9 +6,9 @@ import (
 
 	"github.com/millrace/millrace/internal/execution"
 	"github.com/millrace/millrace/internal/execution/store"
+	"github.com/millrace/millrace/internal/query"
 	"github.com/millrace/millrace/internal/server/auth"
 	"github.com/millrace/millrace/internal/server/problem"
-	"github.com/millrace/millrace/projections"
 )
 
 const (
@@ -16,6 +16,8 @@ const (
 	rerunMax     = 10_000
 	// rerunChunk is how many executions are rerun in one transaction.
 	rerunChunk = 200
+	// rerunPage is how many executions a filter selects in one statement.
+	rerunPage = 1000
 	// onceKey is the key of reruns by filter: whatever calls select an execution, it
 	// is rerun once, unless they say "again".
 	onceKey = "once"
@@ -152,7 +154,7 @@ func (r *RerunResponse) add(one RerunResult) {
 
 // selected reads the ids of what the filter selects, the newest first.
 func (a *API) selected(r *http.Request, in RerunRequest, p auth.Principal) ([]string, error) {
-	filter, err := in.Filter.filter(p)
+	filter, err := in.Filter.filter()
 	if err != nil {
 		return nil, err
 	}
@@ -161,16 +163,16 @@ func (a *API) selected(r *http.Request, in RerunRequest, p auth.Principal) ([]st
 		most = rerunDefault
 	}
 	var ids []string
-	for page := (projections.Page{}); len(ids) < most; {
-		page.Size = min(projections.PageSizeMax, most-len(ids))
-		list, err := a.deps.Lists.ExecutionList(r.Context(), filter, page)
+	for req := (query.Request{Filter: filter.tree()}); len(ids) < most; {
+		req.Page.First = min(rerunPage, most-len(ids))
+		list, err := a.deps.Lists.List(r.Context(), query.Scope{Tenant: p.Tenant}, req)
 		if err != nil {
 			return nil, err
 		}
-		for _, v := range list.Executions {
+		for _, v := range list.Rows {
 			ids = append(ids, v.ID)
 		}
-		if page.Token = list.NextToken; page.Token == "" {
+		if req.Page.After = list.Next(); req.Page.After == "" {
 			break
 		}
 	}
@@ -208,9 +210,9 @@ func (in *RerunRequest) check(key string) error {
 }
 
 // filter selects what did not succeed, unless the states say otherwise.
-func (in *RerunFilter) filter(p auth.Principal) (projections.Filter, error) {
-	f := projections.Filter{
-		States: in.States, Tenant: p.Tenant, User: in.User, Executor: in.Executor, ResourceClass: in.ResourceClass,
+func (in *RerunFilter) filter() (executionFilter, error) {
+	f := executionFilter{
+		States: in.States, User: in.User, Executor: in.Executor, ResourceClass: in.ResourceClass,
 		Labels: in.Labels, NamePrefix: in.NamePrefix,
 	}
 	if len(f.States) == 0 {

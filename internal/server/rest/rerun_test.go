@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/millrace/millrace/internal/execution"
-	"github.com/millrace/millrace/projections"
+	"github.com/millrace/millrace/internal/query"
 	"github.com/millrace/millrace/topics"
 )
 
@@ -45,35 +45,30 @@ func TestRerun(t *testing.T) {
 
 func TestRerunOfAFilterHappensOnce(t *testing.T) {
 	t.Parallel()
-	var asked []projections.Filter
-	var views []projections.ExecutionView
+	var asked []query.Filter
+	var views []query.Execution
 	b := newBench(t, func(d *Deps, _ *Config) {
-		d.Lists = lists(func(f projections.Filter, p projections.Page) (projections.ExecutionPage, error) {
-			asked = append(asked, f)
+		d.Lists = lists(func(_ query.Scope, req query.Request) (query.List[query.Execution], error) {
+			asked = append(asked, req.Filter)
 			from := 0
-			_, _ = fmt.Sscan(p.Token, &from)
-			to := min(from+min(p.Size, 2), len(views))
-			page := projections.ExecutionPage{Executions: views[from:to]}
-			if to < len(views) {
-				page.NextToken = fmt.Sprint(to)
-			}
-			return page, nil
+			_, _ = fmt.Sscan(req.Page.After, &from)
+			to := min(from+min(req.Page.First, 2), len(views))
+			return query.NewList(views[from:to], to < len(views), func(*query.Execution) string { return fmt.Sprint(to) }), nil
 		})
 	})
 	for range 5 {
-		views = append(views, projections.ExecutionView{ID: b.ended()})
+		views = append(views, query.Execution{ID: b.ended()})
 	}
 	dry := decode[RerunResponse](t, b.do("POST", "/v1/executions:rerun", `{"filter":{},"dry_run":true}`))
 	assert.Equal(t, RerunResponse{DryRun: true, Matched: 5, Results: []RerunResult{}}, dry)
 	assert.Len(t, b.store.executions, 5)
-	assert.Equal(t, []execution.State{execution.Failed, execution.TimedOut, execution.Quarantined}, asked[0].States)
+	assert.Equal(t, executionFilter{States: []execution.State{execution.Failed, execution.TimedOut, execution.Quarantined}}.tree(), asked[0])
 
 	first := decode[RerunResponse](t, b.do("POST", "/v1/executions:rerun", `{"filter":{"states":["CANCELLED"],"labels":{"a":"b"}},"max":3}`))
 	assert.Equal(t, 3, first.Accepted)
-	assert.Equal(t, []execution.State{execution.Cancelled}, asked[len(asked)-1].States)
-	assert.Equal(t, map[string]string{"a": "b"}, asked[len(asked)-1].Labels)
+	assert.Equal(t, executionFilter{States: []execution.State{execution.Cancelled}, Labels: map[string]string{"a": "b"}}.tree(), asked[len(asked)-1])
 
-	views = append(views, projections.ExecutionView{ID: "gone"})
+	views = append(views, query.Execution{ID: "gone"})
 	second := decode[RerunResponse](t, b.do("POST", "/v1/executions:rerun", `{"filter":{"states":["CANCELLED"]}}`))
 	var got []int
 	for _, r := range second.Results {
@@ -128,12 +123,12 @@ func TestRerunRefusesWhatMakesNoSense(t *testing.T) {
 // A rerun is of the tenant's own executions, like everything else.
 func TestATenantRerunsItsOwn(t *testing.T) {
 	t.Parallel()
-	var asked projections.Filter
+	var asked query.Scope
 	b := newBench(t, func(d *Deps, _ *Config) {
 		d.Guard = tokens()
-		d.Lists = lists(func(f projections.Filter, _ projections.Page) (projections.ExecutionPage, error) {
-			asked = f
-			return projections.ExecutionPage{}, nil
+		d.Lists = lists(func(scope query.Scope, _ query.Request) (query.List[query.Execution], error) {
+			asked = scope
+			return query.List[query.Execution]{}, nil
 		})
 	})
 	foreign, err := b.store.Submit(t.Context(), []topics.Request{{Tenant: "other", Executor: "process", Spec: []byte(`{"command":["true"]}`)}})

@@ -9,6 +9,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/millrace/millrace/internal/server/auth"
+	"github.com/millrace/millrace/internal/server/graphql"
 )
 
 // route is one row of the table of routes.
@@ -18,6 +19,9 @@ type route struct {
 	scope auth.Scope
 	// stream marks routes that are not bounded by the request timeout.
 	stream bool
+	// page, if set, answers browsers that ask for a page instead of data. It needs no
+	// token.
+	page http.HandlerFunc
 	// op documents the route. Method, path and security are filled in.
 	op huma.Operation
 	// Exactly one of the two is set: a plain handler, or a function that registers
@@ -35,8 +39,9 @@ const (
 	tagOutbox      = "outbox"
 	tagConsumers   = "consumers"
 	tagEvents      = "events"
-	tagDataIndex   = "data-index"
 	tagLimits      = "limits"
+	tagDataIndex   = "data-index"
+	tagGraphQL     = "graphql"
 	tagReplays     = "replays"
 	tagPlatform    = "platform"
 )
@@ -48,6 +53,18 @@ func (a *API) routes() []route {
 		{method: post, path: "/v1/executions", scope: auth.Write, op: a.submitDoc(), handler: a.submit},
 		{method: post, path: "/v1/executions:batch", scope: auth.Write, op: a.batchDoc(), handler: a.submitBatch},
 		{method: get, path: "/v1/executions", scope: auth.Read, op: listDoc(), typed: typed(a, a.list)},
+		{method: get, path: "/v1/executions/statistics", scope: auth.Read, op: statisticsDoc("get-execution-statistics", "Numbers of executions", tagExecutions), typed: typed(a, a.executionStatistics)},
+		{method: get, path: "/v1/workflow-instances", scope: auth.Read, op: rowsDoc("list-workflow-instances", "List workflow instances, newest first"), typed: typed(a, a.listWorkflows)},
+		{method: get, path: "/v1/workflow-instances/statistics", scope: auth.Read, op: statisticsDoc("get-workflow-instance-statistics", "Numbers of workflow instances", tagDataIndex), typed: typed(a, a.workflowStatistics)},
+		{method: get, path: "/v1/workflow-instances/{id}", scope: auth.Read, op: rowDoc("get-workflow-instance", "Get a workflow instance"), typed: typed(a, a.getWorkflow)},
+		{method: get, path: "/v1/workflow-instances/{id}/tasks", scope: auth.Read, op: rowsDoc("list-tasks-of-workflow-instance", "List the tasks of a workflow instance, in the order of their start"), typed: typed(a, a.listTasksOf)},
+		{method: get, path: "/v1/task-instances", scope: auth.Read, op: rowsDoc("list-task-instances", "List task instances, newest first"), typed: typed(a, a.listTasks)},
+		{method: get, path: "/v1/task-instances/statistics", scope: auth.Read, op: statisticsDoc("get-task-instance-statistics", "Numbers of task instances", tagDataIndex), typed: typed(a, a.taskStatistics)},
+		{method: get, path: "/v1/task-instances/{id}", scope: auth.Read, op: rowDoc("get-task-instance", "Get a task instance"), typed: typed(a, a.getTask)},
+		{method: get, path: "/v1/pods", scope: auth.Read, op: rowsDoc("list-pods", "List pods, newest first"), typed: typed(a, a.listPods)},
+		{method: get, path: "/v1/pods/{id}", scope: auth.Read, op: rowDoc("get-pod", "Get a pod"), typed: typed(a, a.getPod)},
+		{method: get, path: "/v1/sagas", scope: auth.Read, op: rowsDoc("list-sagas", "List sagas, newest first"), typed: typed(a, a.listSagas)},
+		{method: get, path: "/v1/sagas/{id}", scope: auth.Read, op: rowDoc("get-saga", "Get a saga"), typed: typed(a, a.getSaga)},
 		{method: get, path: "/v1/executions/{id}", scope: auth.Read, op: getDoc(), typed: typed(a, a.get)},
 		{method: http.MethodPatch, path: "/v1/executions/{id}", scope: auth.Write, op: a.reprioritizeDoc(), handler: a.reprioritize},
 		{method: post, path: "/v1/executions/{id}/cancel", scope: auth.Write, op: a.cancelDoc(), handler: a.cancel},
@@ -109,6 +126,8 @@ func (a *API) routes() []route {
 		{method: get, path: "/v1/limits/{name}", scope: auth.Read, op: getLimitDoc(), typed: typed(a, a.getLimit)},
 		{method: get, path: "/v1/limits/{name}/keys", scope: auth.Read, op: limitKeysDoc(), typed: typed(a, a.limitKeys)},
 		{method: post, path: "/v1/limits/{name}/reset", scope: auth.Admin, op: a.resetLimitDoc(), handler: a.resetLimit},
+		{method: get, path: "/graphql", scope: auth.Read, stream: true, op: graphqlGetDoc(), handler: a.deps.GraphQL.Get, page: a.deps.GraphQL.Page},
+		{method: post, path: "/graphql", scope: auth.Read, stream: true, op: a.graphqlPostDoc(), handler: a.deps.GraphQL.Post},
 		{method: get, path: "/livez", scope: auth.Open, op: healthDoc("livez", "Is the process alive?"), handler: a.deps.Health.Live},
 		{method: get, path: "/healthz", scope: auth.Open, op: healthDoc("healthz", "The same as /livez"), handler: a.deps.Health.Live},
 		{method: get, path: "/readyz", scope: auth.Open, op: a.readyDoc(), handler: a.deps.Health.Ready},
@@ -169,10 +188,24 @@ func (m routeMux) HandleFunc(pattern string, handler func(http.ResponseWriter, *
 		if !r.stream {
 			h = m.api.limitTime(h)
 		}
-		m.api.mux.Handle(pattern, m.api.deps.Guard.Require(r.scope, m.api.fail, h))
+		m.api.mux.Handle(pattern, withPage(r.page, m.api.deps.Guard.Require(r.scope, m.api.fail, h)))
 		return
 	}
 	panic("rest: route " + pattern + " is not in the table")
+}
+
+// withPage lets browsers have a page where others have data.
+func withPage(page http.HandlerFunc, data http.Handler) http.Handler {
+	if page == nil {
+		return data
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if graphql.WantsPage(r) {
+			page(w, r)
+			return
+		}
+		data.ServeHTTP(w, r)
+	})
 }
 
 // ServeHTTP implements humago.Mux.

@@ -18,8 +18,7 @@ import (
 	"github.com/millrace/millrace/internal/execution"
 	"github.com/millrace/millrace/internal/execution/store"
 	"github.com/millrace/millrace/internal/executor"
-	"github.com/millrace/millrace/internal/postgres"
-	"github.com/millrace/millrace/projections"
+	"github.com/millrace/millrace/internal/query"
 	"github.com/millrace/millrace/topics"
 )
 
@@ -239,30 +238,29 @@ func TestFaultsOfTheServer(t *testing.T) {
 
 func TestTheListPassesItsFiltersOn(t *testing.T) {
 	t.Parallel()
-	var filter projections.Filter
-	var page projections.Page
+	var asked query.Request
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	exit := 3
 	b := newBench(t, func(d *Deps, _ *Config) {
-		d.Lists = lists(func(f projections.Filter, p projections.Page) (projections.ExecutionPage, error) {
-			filter, page = f, p
-			if p.Token == "bad" {
-				return projections.ExecutionPage{}, postgres.ErrPageToken
+		d.Lists = lists(func(_ query.Scope, req query.Request) (query.List[query.Execution], error) {
+			asked = req
+			if req.Page.After == "bad" {
+				return query.List[query.Execution]{}, query.ErrCursor
 			}
-			return projections.ExecutionPage{NextToken: "next", Executions: []projections.ExecutionView{
-				{ID: "e1", State: execution.Failed, RequestedAt: at, Reason: "exit_code", ExitCode: &exit, Name: "echo"},
-				{ID: "e2", State: execution.Queued, RequestedAt: at, Reason: "lease_expired"},
-			}}, nil
+			return query.NewList([]query.Execution{
+				{ID: "e1", State: new(execution.Failed), RequestedAt: &at, Reason: new("exit_code"), ExitCode: &exit, Name: new("echo")},
+				{ID: "e2", State: new(execution.Queued), RequestedAt: &at, Reason: new("lease_expired")},
+			}, true, func(*query.Execution) string { return "next" }), nil
 		})
 	})
 	w := b.do("GET", "/v1/executions?state=failed,RUNNING&state=QUEUED&user=ada&tenant=acme&executor=process&resource_class=gpu"+
 		"&label=team%3Dblue&label=env%3Da%3Db&requested_after=2026-01-02T03:04:05Z&origin=rest&name_prefix=ec&page_size=7&page_token=tok", "")
 	require.Equal(t, 200, w.Code, w.Body.String())
-	assert.Equal(t, projections.Filter{
+	assert.Equal(t, executionFilter{
 		States: []execution.State{"FAILED", "RUNNING", "QUEUED"}, User: "ada", Tenant: "acme", Executor: "process",
 		ResourceClass: "gpu", Labels: map[string]string{"team": "blue", "env": "a=b"}, RequestedAfter: at, Origin: "rest", NamePrefix: "ec",
-	}, filter)
-	assert.Equal(t, projections.Page{Size: 7, Token: "tok"}, page)
+	}.tree(), asked.Filter)
+	assert.Equal(t, query.Page{First: 7, After: "tok"}, asked.Page)
 	list := decode[ExecutionList](t, w)
 	assert.Equal(t, "next", list.NextPageToken)
 	assert.Equal(t, 3, *list.Executions[0].Result.ExitCode)
@@ -270,7 +268,7 @@ func TestTheListPassesItsFiltersOn(t *testing.T) {
 	assert.Nil(t, list.Executions[1].Result)
 
 	b.do("GET", "/v1/executions", "")
-	assert.Equal(t, projections.Page{Size: 50}, page)
+	assert.Equal(t, query.Page{First: 50}, asked.Page)
 	requireProblem(t, b.do("GET", "/v1/executions?page_token=bad", ""), 400, "invalid_page_token")
 }
 

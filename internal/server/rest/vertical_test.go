@@ -24,12 +24,12 @@ import (
 	"github.com/millrace/millrace/internal/lease"
 	"github.com/millrace/millrace/internal/outbox"
 	"github.com/millrace/millrace/internal/postgres"
+	"github.com/millrace/millrace/internal/query"
 	"github.com/millrace/millrace/internal/secret"
 	"github.com/millrace/millrace/internal/server"
 	"github.com/millrace/millrace/internal/server/health"
 	"github.com/millrace/millrace/internal/server/sse"
 	"github.com/millrace/millrace/internal/testenv"
-	"github.com/millrace/millrace/projections"
 	"github.com/millrace/millrace/topics"
 )
 
@@ -79,7 +79,7 @@ func newVertical(t testing.TB, timeout time.Duration) *vertical {
 	streams := sse.NewStreams(eventlog.NewReader(pool), sse.Config{Ping: 20 * time.Millisecond}, hub)
 	executions := store.New(pool, signals, execution.DefaultPolicy())
 	api, err := New(Deps{
-		Executions: executions, Lists: projections.NewReader(pool),
+		Executions: executions, Lists: query.NewStore(pool, query.Limits{}).Executions(),
 		History: eventlog.NewReader(pool), Topics: NewBrokerTopics(admin, nil, topics.Table()), Streams: streams,
 		Health: health.New(), Logger: log,
 	}, Config{})

@@ -7,7 +7,6 @@ import (
 	"github.com/millrace/millrace/internal/execution"
 	"github.com/millrace/millrace/internal/execution/store"
 	"github.com/millrace/millrace/internal/server/problem"
-	"github.com/millrace/millrace/projections"
 	"github.com/millrace/millrace/topics"
 )
 
@@ -289,30 +288,6 @@ func fromExecution(e *execution.Execution) *Execution {
 			Reason: res.Reason, Message: res.Message, Limit: res.Limit, RetryAfter: res.RetryAfter, ExitCode: res.ExitCode, Signal: res.Signal,
 			Value: res.Value, ValueRef: res.ValueRef, Stdout: &res.Stdout, Stderr: &res.Stderr,
 		}
-	}
-	return out
-}
-
-// fromView shows a row of the read model.
-func fromView(v projections.ExecutionView) Execution {
-	out := Execution{
-		ID: v.ID, State: v.State, Version: v.Version, Attempt: v.Attempt, Tenant: v.Tenant, User: v.User, Name: v.Name,
-		Executor: v.Executor, Priority: v.Priority, ResourceClass: v.ResourceClass, ConcurrencyKey: v.ConcurrencyKey,
-		NotBefore: moment(v.NotBefore), Labels: v.Labels, Origin: topics.Origin{Kind: v.OriginKind, RerunOf: v.RerunOf},
-		Worker: v.Worker, RequestedAt: v.RequestedAt, QueuedAt: moment(v.QueuedAt), ReadyAt: moment(v.ReadyAt),
-		ScheduledAt: moment(v.ScheduledAt), StartedAt: moment(v.StartedAt), FinishedAt: moment(v.FinishedAt),
-	}
-	if !v.CancelRequestedAt.IsZero() {
-		out.Cancel = &Cancel{At: v.CancelRequestedAt}
-	}
-	result := &Result{
-		Reason: v.Reason, Message: v.Message, ExitCode: v.ExitCode, Signal: v.Signal, DurationMillis: v.DurationMillis,
-	}
-	switch {
-	case v.State.Terminal():
-		out.Result = result
-	case v.Reason != "":
-		out.LastFailure = result
 	}
 	return out
 }

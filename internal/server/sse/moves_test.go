@@ -231,17 +231,17 @@ func TestAFilterMayChangeOnTheWay(t *testing.T) {
 func TestFilters(t *testing.T) {
 	t.Parallel()
 	env := func(kind, subject, tenant, user, data string) *item {
-		e := topics.Envelope{Type: kind, Subject: subject, Data: []byte(data)}
+		e := topics.Envelope{Type: kind, Subject: subject, Time: time.Now(), Data: []byte(data)}
 		topics.WithOwner(tenant, user)(&e)
 		return &item{envelope: e, subject: subjectOf(&e)}
 	}
 	started := env("millrace.execution.started.v1", "e1", "acme", "ada", `{}`)
 	nobodys := env("millrace.execution.started.v1", "e2", "", "", `{}`)
-	flat := env("io.serverlessworkflow.workflow.started.v1", "", "", "", `{"instanceId":"i1","name":"greet"}`)
+	flat := env("io.serverlessworkflow.workflow.started.v1", "", "", "", `{"instanceId":"i1","workflowName":"greet"}`)
 	workflow := env("io.serverlessworkflow.workflow.started.v1", "", "", "", `{"name":"i1","definition":{"name":"greet"}}`)
-	task := env("io.serverlessworkflow.task.started.v1", "", "", "", `{"workflow":"i1","task":"do/0/greet","name":"x"}`)
+	task := env("io.serverlessworkflow.task.started.v1", "", "", "", `{"workflow":"i1","task":"do/0/greet"}`)
 	odd := env("io.serverlessworkflow.task.started.v1", "", "", "", `{"workflow":{"name":"i1"}}`)
-	broken := env("io.serverlessworkflow.workflow.started", "", "", "", `[`)
+	broken := env("io.serverlessworkflow.workflow.started.v1", "", "", "", `[`)
 	all := []*item{started, nobodys, flat, workflow, task, odd, broken}
 	for name, c := range map[string]struct {
 		filter Filter
