@@ -30,6 +30,7 @@ import (
 	"github.com/millrace/millrace/internal/parking"
 	"github.com/millrace/millrace/internal/postgres"
 	"github.com/millrace/millrace/internal/query"
+	"github.com/millrace/millrace/internal/rebuild"
 	"github.com/millrace/millrace/internal/replay"
 	"github.com/millrace/millrace/internal/results"
 	"github.com/millrace/millrace/internal/secret"
@@ -116,7 +117,7 @@ func newQueries(cfg configs.Config, c *connections) *query.Store {
 
 func newAPI(
 	cfg configs.Config, c *connections, queries *query.Store, asked *graphql.Server, st *store.Store, kept *results.Store,
-	signals *postgres.Signals, streams *sse.Streams, letters *deadletter.Store, replays *replay.Store, known *limitstore.Store,
+	signals *postgres.Signals, streams *sse.Streams, letters *deadletter.Store, replays *replay.Store, rebuilds *rebuild.Store, known *limitstore.Store,
 	h *health.Health, log *slog.Logger,
 ) (*rest.API, error) {
 	guard, err := newGuard(cfg)
@@ -142,6 +143,7 @@ func newAPI(
 		Consumers:   consumers.NewOperator(consumers.OperatorConfig{Pool: c.pool, Signals: signals, Broker: consumerBroker{c.admin}}),
 		Limits:      known,
 		Replays:     replays,
+		Rebuilds:    rebuilds,
 		Streams:     streams,
 		GraphQL:     asked,
 		Health:      h,

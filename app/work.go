@@ -97,18 +97,22 @@ func newLetterKeeper(
 	}, log)
 }
 
-// newKeeper makes what drops partitions. Where the database has no limit of its
+// databaseRoom is how much the database may still grow. Where it has no limit of its
 // own, the disk is only known when PostgreSQL runs under this process.
-func newKeeper(cfg configs.Config, pool *pgxpool.Pool, log *slog.Logger, reg prometheus.Registerer) *retention.Keeper {
-	var room retention.Room
+func databaseRoom(cfg configs.Config) (room retention.Room) {
 	switch {
 	case cfg.Postgres.StorageLimit > 0:
 		room = retention.Limit(int64(cfg.Postgres.StorageLimit))
 	case cfg.Embedded.Postgres.Enabled:
 		room = retention.Disk(cfg.DataDir)
 	}
+	return room
+}
+
+// newKeeper makes what drops partitions.
+func newKeeper(cfg configs.Config, pool *pgxpool.Pool, log *slog.Logger, reg prometheus.Registerer) *retention.Keeper {
 	return retention.New(pool, retention.Config{
-		Outbox: cfg.Retention.Outbox, Inbox: cfg.Retention.Inbox, Events: cfg.Retention.Events, Room: room,
+		Outbox: cfg.Retention.Outbox, Inbox: cfg.Retention.Inbox, Events: cfg.Retention.Events, Room: databaseRoom(cfg),
 	}, log, reg)
 }
 

@@ -107,7 +107,7 @@ func (c *cli) root() *cobra.Command {
 		c.workersCommand(),
 		c.limitsCommand(),
 		c.dlqCommand(),
-		c.replayCommand(),
+		c.replayCommand(), c.projectionsCommand(),
 		c.outboxCommand(),
 		c.consumersCommand(),
 		c.topicsCommand(),

@@ -17,6 +17,7 @@ func Kinds() []Kind {
 		DeadLetterNoEvent(), DeadLetterArchived(), DeadLetterNotArchived(), DeadLetterDeleted(), DeadLetterHeadOfLane(),
 		EditInvalid(), EditConflict(), EditUnchanged(), RedriveNotFound(), RedriveState(), NothingToRedrive(),
 		ReplayNotFound(), ReplayState(), ReplayRefused(), TooManyReplays(),
+		ProjectionNotFound(), RebuildNotFound(), RebuildRefused(),
 		TooManyStreams(), EventsUnavailable(), Unavailable(), ShuttingDown(), Timeout(), Cancelled(), Internal(),
 	}
 }
@@ -305,6 +306,21 @@ func ReplayState() Kind {
 // ReplayRefused: a replay like that is not made; the faults say why.
 func ReplayRefused() Kind {
 	return Kind{http.StatusConflict, "replay_refused", "The replay is refused"}
+}
+
+// ProjectionNotFound: there is no projection of that name.
+func ProjectionNotFound() Kind {
+	return Kind{http.StatusNotFound, "projection_not_found", "There is no such projection"}
+}
+
+// RebuildNotFound: there is no rebuild of that id.
+func RebuildNotFound() Kind {
+	return Kind{http.StatusNotFound, "rebuild_not_found", "There is no such rebuild"}
+}
+
+// RebuildRefused: a rebuild does not begin, or not change, as things are.
+func RebuildRefused() Kind {
+	return Kind{http.StatusConflict, "rebuild_refused", "The rebuild is refused"}
 }
 
 // TooManyReplays: others have to end first.

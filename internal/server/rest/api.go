@@ -72,6 +72,7 @@ type Deps struct {
 	Outbox      Outbox
 	Consumers   Consumers
 	Replays     Replays
+	Rebuilds    Rebuilds
 	Holds       Holds
 	Limits      Limits
 	Queue       Queue

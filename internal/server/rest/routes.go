@@ -43,6 +43,7 @@ const (
 	tagDataIndex   = "data-index"
 	tagGraphQL     = "graphql"
 	tagReplays     = "replays"
+	tagProjections = "projections"
 	tagPlatform    = "platform"
 )
 
@@ -108,6 +109,15 @@ func (a *API) routes() []route {
 		{method: post, path: "/v1/replays/{id}/pause", scope: auth.Admin, op: a.controlReplayDoc("pause", "Let a replay wait"), handler: a.controlReplay(Replays.Pause)},
 		{method: post, path: "/v1/replays/{id}/resume", scope: auth.Admin, op: a.controlReplayDoc("resume", "Let a replay go on"), handler: a.controlReplay(Replays.Resume)},
 		{method: post, path: "/v1/replays/{id}/cancel", scope: auth.Admin, op: a.controlReplayDoc("cancel", "End a replay"), handler: a.controlReplay(Replays.Cancel)},
+		{method: get, path: "/v1/projections", scope: auth.Read, op: listProjectionsDoc(), typed: typed(a, a.listProjections)},
+		{method: get, path: "/v1/projections/{name}", scope: auth.Read, op: getProjectionDoc(), typed: typed(a, a.getProjection)},
+		{method: get, path: "/v1/projections/{name}/rebuilds", scope: auth.Read, op: listRebuildsDoc(), typed: typed(a, a.listRebuilds)},
+		{method: post, path: "/v1/projections/{name}/rebuilds", scope: auth.Admin, op: a.createRebuildDoc(), handler: a.createRebuild},
+		{method: get, path: "/v1/projections/{name}/rebuilds/{id}", scope: auth.Read, op: getRebuildDoc(), typed: typed(a, a.getRebuild)},
+		{method: get, path: "/v1/projections/{name}/rebuilds/{id}/differences", scope: auth.Read, op: listDifferencesDoc(), typed: typed(a, a.listDifferences)},
+		{method: post, path: "/v1/projections/{name}/rebuilds/{id}/pause", scope: auth.Admin, op: a.controlRebuildDoc("pause", "Let a rebuild wait"), handler: a.controlRebuild(Rebuilds.Pause)},
+		{method: post, path: "/v1/projections/{name}/rebuilds/{id}/resume", scope: auth.Admin, op: a.controlRebuildDoc("resume", "Let a rebuild go on"), handler: a.controlRebuild(Rebuilds.Resume)},
+		{method: post, path: "/v1/projections/{name}/rebuilds/{id}/cancel", scope: auth.Admin, op: a.controlRebuildDoc("cancel", "End a rebuild; the tables are as they were"), handler: a.controlRebuild(Rebuilds.Cancel)},
 		{method: get, path: "/v1/topics", scope: auth.Read, op: topicsDoc(), typed: typed(a, a.topics)},
 		{method: get, path: "/v1/outbox/events", scope: auth.Read, op: outboxListDoc(), typed: typed(a, a.outboxList)},
 		{method: get, path: "/v1/outbox/backlog", scope: auth.Read, op: outboxBacklogDoc(), typed: typed(a, a.outboxBacklog)},
