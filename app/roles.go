@@ -10,7 +10,7 @@ import (
 // the invocations is the order of starting, and the reverse that of stopping.
 func roles(cfg configs.Config) fx.Option {
 	parts := []fx.Option{
-		fx.Provide(newLoops, newDeadLetters, newReplays, newRebuilds, newLimitStore),
+		fx.Provide(newLoops, newDeadLetters, newReplays, newRebuilds, newLimitStore, newPurges),
 		telemetryModule, storageModule, transportModule,
 	}
 	var start []fx.Option

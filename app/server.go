@@ -29,6 +29,7 @@ import (
 	"github.com/millrace/millrace/internal/outbox"
 	"github.com/millrace/millrace/internal/parking"
 	"github.com/millrace/millrace/internal/postgres"
+	"github.com/millrace/millrace/internal/purge"
 	"github.com/millrace/millrace/internal/query"
 	"github.com/millrace/millrace/internal/rebuild"
 	"github.com/millrace/millrace/internal/replay"
@@ -117,7 +118,7 @@ func newQueries(cfg configs.Config, c *connections) *query.Store {
 
 func newAPI(
 	cfg configs.Config, c *connections, queries *query.Store, asked *graphql.Server, st *store.Store, kept *results.Store,
-	signals *postgres.Signals, streams *sse.Streams, letters *deadletter.Store, replays *replay.Store, rebuilds *rebuild.Store, known *limitstore.Store,
+	signals *postgres.Signals, streams *sse.Streams, letters *deadletter.Store, replays *replay.Store, rebuilds *rebuild.Store, known *limitstore.Store, purges *purge.Store,
 	h *health.Health, log *slog.Logger,
 ) (*rest.API, error) {
 	guard, err := newGuard(cfg)
@@ -142,6 +143,7 @@ func newAPI(
 		Holds:       holds.New(c.pool, func() { signals.Wake(store.WakeAdmission) }, log),
 		Consumers:   consumers.NewOperator(consumers.OperatorConfig{Pool: c.pool, Signals: signals, Broker: consumerBroker{c.admin}}),
 		Limits:      known,
+		Purges:      purges,
 		Replays:     replays,
 		Rebuilds:    rebuilds,
 		Streams:     streams,

@@ -30,6 +30,7 @@ import (
 	"github.com/millrace/millrace/internal/outbox"
 	"github.com/millrace/millrace/internal/parking"
 	"github.com/millrace/millrace/internal/postgres"
+	"github.com/millrace/millrace/internal/purge"
 	"github.com/millrace/millrace/internal/results"
 	"github.com/millrace/millrace/internal/retention"
 	"github.com/millrace/millrace/internal/routing"
@@ -40,7 +41,7 @@ import (
 var (
 	relayModule       = fx.Module("relay", fx.Provide(newRelay))
 	maintenanceModule = fx.Module("maintenance",
-		fx.Provide(newSweeper, newCensus, deadletter.NewGauge, parking.NewGauge, newPlaceholderGauge, newKeeper, newLetterKeeper, newResultsKeeper, newAlerts),
+		fx.Provide(newSweeper, newCensus, deadletter.NewGauge, parking.NewGauge, newPlaceholderGauge, newKeeper, newLetterKeeper, newResultsKeeper, newAlerts, newPurgeKeeper),
 		asConsumers(newRecorders), asConsumer(letterfiler.New))
 	coordinatorModule = fx.Module("coordinator", fx.Provide(newLimits, newDeclarer, newAdmitter, routing.NewWatcher), asConsumer(newCoordinatorConsumer))
 	workerModule      = fx.Module("worker", fx.Provide(newExecutors, newWorker), asConsumers((*worker.Worker).Consumers))
@@ -69,7 +70,7 @@ func newCensus(st *store.Store, log *slog.Logger, reg prometheus.Registerer) *co
 
 func runMaintenance(
 	l *loops, s *coordinator.Sweeper, census *coordinator.Census, g *deadletter.Gauge, w *alerts.Watcher, k *retention.Keeper,
-	letters *deadletter.Keeper, leases *lease.Manager, parked *parking.Gauge, kept *results.Keeper,
+	letters *deadletter.Keeper, leases *lease.Manager, parked *parking.Gauge, kept *results.Keeper, purges *purge.Keeper,
 	placeholders *projections.PlaceholderGauge,
 ) {
 	l.run("sweeper", s.Run)
@@ -82,6 +83,7 @@ func runMaintenance(
 		l.run("alerts", w.Run)
 	}
 	l.run("results keeper", func(ctx context.Context) error { return kept.Run(ctx, leases) })
+	l.run("purge", purges.Run)
 	l.run("retention", func(ctx context.Context) error { return k.Run(ctx, leases) })
 }
 

@@ -115,6 +115,7 @@ func (c *cli) root() *cobra.Command {
 		c.configCommand(),
 		c.doctorCommand(),
 		c.verifyCommand(),
+		c.purgeCommand(),
 		c.tokenCommand(),
 		c.versionCommand(),
 		c.completionCommand(),

@@ -127,7 +127,7 @@ GROUP BY o.consumer_group, o.topic, o.partition, o.next_offset`,
 SELECT v.id, format('version %s of %s: %s, attempt %s, %s; the view: %s, attempt %s, %s', v.version, e.version,
 	e.state, e.attempt, coalesce(nullif(e.result ->> 'reason', ''), '-'), v.state, v.attempt, coalesce(v.reason, '-'))
 FROM execution_views v LEFT JOIN executions e ON e.id::text = v.id
-WHERE NOT EXISTS (SELECT FROM phantoms p WHERE p.id = v.id)
+WHERE NOT EXISTS (SELECT FROM phantoms p WHERE p.id = v.id) AND ` + unpurged + `v.id)
 	AND (e.id IS NULL OR v.version > e.version OR v.version = e.version AND (
 		(v.state, v.attempt, v.tenant, v.user_name, v.executor, v.resource_class)
 			IS DISTINCT FROM (e.state, e.attempt, e.tenant, e.user_name, e.executor, e.resource_class)

@@ -9,6 +9,10 @@ import (
 
 // Pieces that the assertions about histories are made of.
 const (
+	// unpurged is SQL that leaves out what is told of executions that are purged: it
+	// goes when the keeper of purges gets to it (internal/purge).
+	unpurged = `NOT EXISTS (SELECT FROM purged_executions gone WHERE gone.id::text = `
+
 	// written are the events of executions in the outbox, without the copies of a
 	// republish. The event's sequence is a header; the headers are one value (see
 	// EncodeHeaders in internal/outbox), in which it is found by length and name.
@@ -17,13 +21,15 @@ const (
 		CASE WHEN h.at > 0 THEN convert_from(substring(o.headers FROM h.at + 19 FOR get_byte(o.headers, h.at + 17)), 'UTF8')::bigint END AS sequence
 	FROM outbox_events o, LATERAL (SELECT position('\x0000000b63655f73657175656e6365'::bytea IN o.headers) AS at) AS h
 	WHERE o.aggregate_type = 'execution' AND (o.event_type LIKE 'millrace.execution.%' OR o.event_type LIKE 'millrace.pod.%')
-		AND o.event_type <> 'millrace.execution.task.v1' AND o.republished_from IS NULL)`
+		AND o.event_type <> 'millrace.execution.task.v1' AND o.republished_from IS NULL
+		AND ` + unpurged + `o.aggregate_id))`
 
 	// logged are the same events in the log, each once.
 	logged = `logged AS (
 	SELECT subject AS id, type AS type, event_id AS event_id, sequence, min(time) AS time
 	FROM event_log
 	WHERE subject IS NOT NULL AND (type LIKE 'millrace.execution.%' OR type LIKE 'millrace.pod.%') AND type <> 'millrace.execution.task.v1'
+		AND ` + unpurged + `subject)
 	GROUP BY subject, type, event_id, sequence)`
 
 	// phantoms are logged events that the database does not know: it was restored to
@@ -142,7 +148,7 @@ SELECT aggregate_id, format('%s admissions, %s tasks', admissions, tasks) FROM (
 	SELECT aggregate_id, count(*) FILTER (WHERE event_type = 'millrace.execution.scheduled.v1') AS admissions,
 		count(DISTINCT id) FILTER (WHERE event_type = 'millrace.execution.task.v1') AS tasks
 	FROM outbox_events WHERE aggregate_type = 'execution' AND republished_from IS NULL GROUP BY aggregate_id) AS a
-WHERE admissions <> tasks`,
+WHERE admissions <> tasks AND ` + unpurged + `a.aggregate_id)`,
 		},
 		{
 			Name:     "transitions-legal",

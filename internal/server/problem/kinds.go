@@ -15,7 +15,7 @@ func Kinds() []Kind {
 		ConsumerNotFound(), ConsumerPartitionNotFound(), ConsumerActionRefused(),
 		DeadLetterNotFound(), DeadLetterNotOpen(), RedriveLimit(), RedriveTopicMissing(),
 		DeadLetterNoEvent(), DeadLetterArchived(), DeadLetterNotArchived(), DeadLetterDeleted(), DeadLetterHeadOfLane(),
-		EditInvalid(), EditConflict(), EditUnchanged(), RedriveNotFound(), RedriveState(), NothingToRedrive(),
+		EditInvalid(), EditConflict(), EditUnchanged(), RedriveNotFound(), RedriveState(), NothingToRedrive(), PurgeNotFound(), PurgeOver(),
 		ReplayNotFound(), ReplayState(), ReplayRefused(), TooManyReplays(),
 		ProjectionNotFound(), RebuildNotFound(), RebuildRefused(),
 		TooManyStreams(), EventsUnavailable(), Unavailable(), ShuttingDown(), Timeout(), Cancelled(), Internal(),
@@ -276,6 +276,16 @@ func EditConflict() Kind {
 // EditUnchanged: the edit leads to the record that there is.
 func EditUnchanged() Kind {
 	return Kind{http.StatusUnprocessableEntity, "edit_unchanged", "The edit changes nothing"}
+}
+
+// PurgeNotFound: no purge has this id.
+func PurgeNotFound() Kind {
+	return Kind{http.StatusNotFound, "purge_not_found", "The purge does not exist"}
+}
+
+// PurgeOver: a purge that is done cannot be cancelled.
+func PurgeOver() Kind {
+	return Kind{http.StatusConflict, "purge_over", "The purge has ended"}
 }
 
 // RedriveNotFound: no redrive of many has this id.

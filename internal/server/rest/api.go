@@ -52,6 +52,7 @@ type DataIndex interface {
 // History is the event log.
 type History interface {
 	Events(ctx context.Context, id string, after eventlog.Cursor, limit int) ([]eventlog.Entry, eventlog.Cursor, error)
+	Search(ctx context.Context, f eventlog.Filter, before eventlog.Moment, limit int) ([]eventlog.Entry, eventlog.Moment, error)
 }
 
 // Topics tells which topics there are.
@@ -75,6 +76,7 @@ type Deps struct {
 	Rebuilds    Rebuilds
 	Holds       Holds
 	Limits      Limits
+	Purges      Purges
 	Queue       Queue
 	Streams     *sse.Streams
 	GraphQL     *graphql.Server

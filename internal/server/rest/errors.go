@@ -16,6 +16,7 @@ import (
 	limitstore "github.com/millrace/millrace/internal/limits/store"
 	"github.com/millrace/millrace/internal/outbox"
 	"github.com/millrace/millrace/internal/postgres"
+	"github.com/millrace/millrace/internal/purge"
 	"github.com/millrace/millrace/internal/query"
 	"github.com/millrace/millrace/internal/rebuild"
 	"github.com/millrace/millrace/internal/replay"
@@ -100,6 +101,9 @@ func errorTable() []mapping {
 		{err: consumers.ErrOffsetOutOfRange, kind: problem.ValidationFailed()},
 		{err: consumers.ErrUnreachable, kind: problem.Unavailable(), retryAfter: 3 * time.Second},
 		{err: limitstore.ErrNotFound, kind: problem.LimitNotFound()},
+		{err: purge.ErrNotFound, kind: problem.PurgeNotFound()},
+		{err: purge.ErrOver, kind: problem.PurgeOver()},
+		{err: purge.ErrInvalid, kind: problem.ValidationFailed()},
 		{err: errHistoryToken, kind: problem.InvalidPageToken()},
 		{err: sse.ErrCursor, kind: problem.InvalidCursor(),
 			detail: "send back the id of the last event as it was, to a stream of the same topic"},

@@ -192,6 +192,10 @@ func (noHistory) Events(context.Context, string, eventlog.Cursor, int) ([]eventl
 	return nil, eventlog.Cursor{}, nil
 }
 
+func (noHistory) Search(context.Context, eventlog.Filter, eventlog.Moment, int) ([]eventlog.Entry, eventlog.Moment, error) {
+	return nil, eventlog.Moment{}, nil
+}
+
 type someTopics struct{}
 
 func (someTopics) List(context.Context) ([]Topic, error) {
@@ -339,6 +343,7 @@ func newBench(t testing.TB, change func(*Deps, *Config)) *bench {
 		Outbox:      &someOutbox{},
 		Consumers:   &someConsumers{},
 		Replays:     &someReplays{},
+		Purges:      &somePurges{},
 		Holds:       &someHolds{},
 		Queue:       &someQueue{},
 		Limits:      &someLimits{},
