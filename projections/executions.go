@@ -38,7 +38,11 @@ func Executions() Projection {
 			case strings.HasPrefix(e.Type, executionTypes):
 				return executions.apply(b, e)
 			case strings.HasPrefix(e.Type, podTypes):
-				return pods.apply(b, e)
+				if err := pods.apply(b, e); err != nil {
+					return err
+				}
+				// It counts among the versions of its execution, and says no more of it.
+				executions.row(b, e)
 			}
 			return nil
 		},

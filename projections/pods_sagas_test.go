@@ -40,7 +40,9 @@ func TestPodsShowWhatBecameOfThem(t *testing.T) {
 	)
 	rows := projectionstest.Converge(t, pool, projections.Executions(), history)
 	require.Len(t, rows["pod_views"], 2)
-	assert.Empty(t, rows["execution_views"], "a pod is not an execution")
+	require.Len(t, rows["execution_views"], 1)
+	assert.Equal(t, []any{"e1", 6.0, nil, nil}, []any{rows["execution_views"][0]["id"], rows["execution_views"][0]["version"], rows["execution_views"][0]["state"],
+		rows["execution_views"][0]["requested_at"]}, "of the execution they tell the version alone, and it is not listed")
 	for _, row := range rows["pod_views"] {
 		if row["id"] == "p2" {
 			assert.Equal(t, []any{"PENDING", 2.0, nil}, []any{row["phase"], row["attempt"], row["node"]})

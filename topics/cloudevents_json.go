@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -19,6 +20,7 @@ func DecodeJSON(data []byte) (Envelope, error) {
 	if err != nil {
 		return Envelope{}, err
 	}
+	env.Data = bytes.Clone(env.Data)
 	return env, nil
 }
 
@@ -72,11 +74,57 @@ type structuredScan struct {
 }
 
 // decodeStructured reads the object member by member rather than into a map, to
-// tell a member that occurs twice: two readers might not agree which one counts.
+// tell a member that occurs twice: two readers might not agree which one counts. The
+// envelope shares Data with data.
 func decodeStructured(data []byte) (Envelope, *DecodeError) {
 	if !utf8.Valid(data) {
 		return Envelope{}, fault(CodeInvalidUTF8, "", "is not UTF-8")
 	}
+	if !looksLikeObject(data) || !json.Valid(data) {
+		return decodeBroken(data)
+	}
+	var s structuredScan
+	var seen names
+	for name, raw := range Members(data) {
+		if seen.has(name) {
+			return Envelope{}, fault(CodeDuplicateAttribute, printable(name), "occurs more than once")
+		}
+		if err := s.member(name, raw); err != nil {
+			return Envelope{}, err
+		}
+	}
+	return s.finish()
+}
+
+// names is a set of the names of members. Events have about ten, for which a map would
+// be slow, and hostile ones as many as fit, for which a list would be.
+type names struct {
+	few  [16]string
+	n    int
+	many map[string]struct{}
+}
+
+// has reports whether the name was there, and adds it.
+func (s *names) has(name string) bool {
+	if slices.Contains(s.few[:s.n], name) {
+		return true
+	}
+	if s.n < len(s.few) {
+		s.few[s.n] = name
+		s.n++
+		return false
+	}
+	if s.many == nil {
+		s.many = make(map[string]struct{})
+	}
+	_, known := s.many[name]
+	s.many[name] = struct{}{}
+	return known
+}
+
+// decodeBroken is decodeStructured for what is no JSON object: it finds out where it
+// stops being one, or which other fault comes before that.
+func decodeBroken(data []byte) (Envelope, *DecodeError) {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
 		return Envelope{}, fault(CodeMalformedJSON, "", "want a JSON object")
@@ -162,8 +210,7 @@ func scalar(raw json.RawMessage) (value string, present, ok bool) {
 	case 'n':
 		return "", false, true
 	case '"':
-		err := json.Unmarshal(raw, &value)
-		return value, true, err == nil
+		return unquoted(raw), true, true
 	case '{', '[':
 		return "", false, false
 	}

@@ -30,6 +30,13 @@
 //   - Every event carries the version of its execution (Envelope.Sequence), counted
 //     from 1, so a reader can tell the order whatever way the events came.
 //
+// Events of pods (PodCreated and so on) are facts of their execution: they lie in the
+// same topic under the same key and carry versions of the execution, also after its end.
+// Events of sagas carry the version of their saga. Events of workflows and their tasks
+// have the types of the CNCF Serverless Workflow specification, which other engines
+// write to the same topic (FlowLifecycle), without versions and with other data:
+// internal/lifecycle reads them all.
+//
 // # Order and delivery
 //
 // The key of a record is the id of the aggregate that the event belongs to, so

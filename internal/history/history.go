@@ -33,6 +33,7 @@ const (
 
 const (
 	typePrefix = "millrace.execution."
+	podPrefix  = "millrace.pod."
 	typeSuffix = ".v1"
 )
 
@@ -66,6 +67,10 @@ func (e Event) Final() bool {
 	s, changes := execution.StateAfter(typePrefix + e.Type + typeSuffix)
 	return changes && s.Terminal()
 }
+
+// ofPod reports whether the event is about a pod of the execution. What becomes of pods
+// may be told after the end, and has its place in the sequence.
+func (e Event) ofPod() bool { return strings.HasPrefix(e.Type, podPrefix) }
 
 // releases reports whether what the execution had taken of the capacity is free
 // after the event.

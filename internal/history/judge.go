@@ -77,7 +77,7 @@ func (v *verdict) sequence(l *Life, r Rules) {
 		if changes && known && !legal(at, e) {
 			v.add("sequence", l.ID, "%s (event %d) in state %s", e.Type, e.Sequence, name(at))
 		}
-		if !changes && known && at.Terminal() {
+		if !changes && known && at.Terminal() && !e.ofPod() {
 			v.add("sequence", l.ID, "%s (event %d) after the end", e.Type, e.Sequence)
 		}
 		if changes {

@@ -95,7 +95,7 @@ func dataOf(eventType, data string) string {
 func readLog(ctx context.Context, db Querier, add func(id string, e Event)) error {
 	rows, err := db.Query(ctx, `
 		SELECT subject, type, coalesce(event_id, ''), sequence, time, `+dataOf("type", "value")+` FROM event_log
-		WHERE subject IS NOT NULL AND type LIKE 'millrace.execution.%' AND value IS NOT NULL`)
+		WHERE subject IS NOT NULL AND (type LIKE 'millrace.execution.%' OR type LIKE 'millrace.pod.%') AND value IS NOT NULL`)
 	if err != nil {
 		return err
 	}
@@ -119,7 +119,7 @@ func readLog(ctx context.Context, db Querier, add func(id string, e Event)) erro
 func readOutbox(ctx context.Context, db Querier, add func(id string, e Event)) error {
 	rows, err := db.Query(ctx, `
 		SELECT aggregate_id, event_type, id::text, `+dataOf("event_type", "payload")+`, headers FROM outbox_events
-		WHERE aggregate_type = 'execution' AND event_type LIKE 'millrace.execution.%' AND republished_from IS NULL`)
+		WHERE aggregate_type = 'execution' AND (event_type LIKE 'millrace.execution.%' OR event_type LIKE 'millrace.pod.%') AND republished_from IS NULL`)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"bytes"
 	"encoding/json"
 	"strconv"
 	"strings"
@@ -73,24 +74,19 @@ type members [fieldCount]json.RawMessage
 // encoding/json it takes names as they are, in upper and lower case, and refuses one
 // that occurs twice: two readers might not agree which one counts.
 func readMembers(doc []byte) (*members, error) {
+	if !isObject(doc) {
+		return nil, defect(topics.CodeInvalidData, "data", "is not a JSON object")
+	}
 	var m members
-	ok := eachMember(doc, func(key string, value json.RawMessage) bool {
+	for key, value := range topics.Members(doc) {
 		f, known := fieldOf(key)
 		if !known {
-			return true
+			continue
 		}
 		if m[f] != nil {
-			return false
+			return nil, defect(topics.CodeAmbiguousField, "data", "has a field twice")
 		}
 		m[f] = value
-		return true
-	})
-	switch ok {
-	case walked:
-	case notObject:
-		return nil, defect(topics.CodeInvalidData, "data", "is not a JSON object")
-	case stopped:
-		return nil, defect(topics.CodeAmbiguousField, "data", "has a field twice")
 	}
 	for f := range m {
 		if string(m[f]) == "null" {
@@ -102,15 +98,23 @@ func readMembers(doc []byte) (*members, error) {
 
 func (m *members) present(f field) bool { return m[f] != nil }
 
+// pointer is where the field stands in the data.
 func pointer(f field) string { return "/" + fieldNames[f] }
 
 // text returns a field as text: that of a string, of a number or of a boolean.
-func (m *members) text(f field) (string, error) { return textOf(m[f], pointer(f)) }
+func (m *members) text(f field) (string, error) {
+	if m[f] == nil {
+		return "", nil
+	}
+	return textOf(m[f], pointer(f))
+}
 
 func textOf(raw json.RawMessage, at string) (string, error) {
 	switch {
 	case raw == nil || string(raw) == "null":
 		return "", nil
+	case raw[0] == '"' && bytes.IndexByte(raw, '\\') < 0:
+		return string(raw[1 : len(raw)-1]), nil
 	case raw[0] == '"':
 		var s string
 		if json.Unmarshal(raw, &s) != nil {
@@ -159,6 +163,9 @@ func (m *members) time(fields ...field) (time.Time, error) {
 
 // count returns a field as a number that is not negative, 0 where it is missing.
 func (m *members) count(f field) (int, error) {
+	if m[f] == nil {
+		return 0, nil
+	}
 	n, err := integer(m[f], pointer(f))
 	if err == nil && n < 0 {
 		err = defect(CodeInvalidField, pointer(f), "is negative")
@@ -187,27 +194,34 @@ func (m *members) fault() (*topics.LifecycleError, error) {
 	if raw == nil {
 		return nil, nil
 	}
-	if raw[0] != '{' {
+	if !isObject(raw) {
 		detail, err := m.text(errorField)
 		return &topics.LifecycleError{Detail: detail}, err
 	}
 	var e topics.LifecycleError
-	var fault error
-	eachMember(raw, func(key string, value json.RawMessage) bool {
-		at := pointer(errorField) + "/" + key
+	for key, value := range topics.Members(raw) {
+		var err error
 		switch key {
 		case "type":
-			e.Type, fault = textOf(value, at)
+			e.Type, err = textOf(value, "/error/type")
 		case "title":
-			e.Title, fault = textOf(value, at)
+			e.Title, err = textOf(value, "/error/title")
 		case "detail":
-			e.Detail, fault = textOf(value, at)
+			e.Detail, err = textOf(value, "/error/detail")
 		case "instance":
-			e.Instance, fault = textOf(value, at)
+			e.Instance, err = textOf(value, "/error/instance")
 		case "status":
-			e.Status, fault = integer(value, at)
+			e.Status, err = integer(value, "/error/status")
 		}
-		return fault == nil
-	})
-	return &e, fault
+		if err != nil {
+			return nil, err
+		}
+	}
+	return &e, nil
+}
+
+// isObject reports whether a JSON document is an object.
+func isObject(doc []byte) bool {
+	doc = bytes.TrimLeft(doc, " \t\r\n")
+	return len(doc) > 0 && doc[0] == '{'
 }

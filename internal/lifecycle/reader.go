@@ -136,7 +136,7 @@ func taskName(position string) string {
 	tokens := strings.Split(position, "/")
 	for i := len(tokens) - 1; i > 0; i-- {
 		if index := tokens[i-1]; index != "" && tokens[i] != "" && strings.Trim(index, "0123456789") == "" {
-			return strings.NewReplacer("~1", "/", "~0", "~").Replace(tokens[i])
+			return strings.ReplaceAll(strings.ReplaceAll(tokens[i], "~1", "/"), "~0", "~")
 		}
 	}
 	return ""

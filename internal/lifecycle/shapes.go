@@ -1,8 +1,6 @@
 package lifecycle
 
-import (
-	"encoding/json"
-)
+import "github.com/millrace/millrace/topics"
 
 // readFlat reads the shape that has instanceId.
 func (m *members) readFlat(e *Event) error {
@@ -63,26 +61,28 @@ func (m *members) readNested(e *Event) error {
 }
 
 // definition reads what a workflow is an instance of.
-func (m *members) definition(e *Event) (fault error) {
+func (m *members) definition(e *Event) error {
 	if m[definition] == nil {
 		return nil
 	}
-	walk := eachMember(m[definition], func(key string, value json.RawMessage) bool {
-		at := pointer(definition) + "/" + key
-		switch key {
-		case "namespace":
-			e.Namespace, fault = textOf(value, at)
-		case "name":
-			e.Name, fault = textOf(value, at)
-		case "version":
-			e.Version, fault = textOf(value, at)
-		}
-		return fault == nil
-	})
-	if walk == notObject {
+	if !isObject(m[definition]) {
 		return defect(CodeInvalidField, pointer(definition), "is not an object")
 	}
-	return fault
+	for key, value := range topics.Members(m[definition]) {
+		var err error
+		switch key {
+		case "namespace":
+			e.Namespace, err = textOf(value, "/definition/namespace")
+		case "name":
+			e.Name, err = textOf(value, "/definition/name")
+		case "version":
+			e.Version, err = textOf(value, "/definition/version")
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // identify checks that the event says what it is about.

@@ -126,3 +126,16 @@ func storableNumber(literal []byte) bool {
 	n, err := strconv.Atoi(exponent)
 	return err == nil && n >= -maxDigits && n <= maxDigits
 }
+
+// endOfString returns what follows the closing quote of the string that begins at i.
+func endOfString(doc []byte, i int) int {
+	for i++; i < len(doc); i++ {
+		switch doc[i] {
+		case '\\':
+			i++
+		case '"':
+			return i + 1
+		}
+	}
+	return len(doc)
+}

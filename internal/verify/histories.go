@@ -27,7 +27,7 @@ const (
 	SELECT o.aggregate_id AS id, o.event_type AS type, o.id::text AS event_id, o.seq, o.status,
 		CASE WHEN h.at > 0 THEN convert_from(substring(o.headers FROM h.at + 19 FOR get_byte(o.headers, h.at + 17)), 'UTF8')::bigint END AS sequence
 	FROM outbox_events o, LATERAL (SELECT position('\x0000000b63655f73657175656e6365'::bytea IN o.headers) AS at) AS h
-	WHERE o.aggregate_type = 'execution' AND o.event_type LIKE 'millrace.execution.%'
+	WHERE o.aggregate_type = 'execution' AND (o.event_type LIKE 'millrace.execution.%' OR o.event_type LIKE 'millrace.pod.%')
 		AND o.event_type <> 'millrace.execution.task.v1' AND o.republished_from IS NULL
 		AND o.aggregate_id COLLATE "C" >= ` + sinceID + ` AND o.created_at >= ` + sinceTime + `
 		AND ` + unpurged + `o.aggregate_id))`
@@ -36,7 +36,7 @@ const (
 	logged = `logged AS (
 	SELECT subject AS id, type AS type, event_id AS event_id, sequence, min(time) AS time
 	FROM event_log
-	WHERE subject IS NOT NULL AND type LIKE 'millrace.execution.%' AND type <> 'millrace.execution.task.v1'
+	WHERE subject IS NOT NULL AND (type LIKE 'millrace.execution.%' OR type LIKE 'millrace.pod.%') AND type <> 'millrace.execution.task.v1'
 		AND subject >= ` + sinceID + ` AND time >= ` + sinceTime + ` AND ` + unpurged + `subject)
 	GROUP BY subject, type, event_id, sequence)`
 
@@ -171,13 +171,14 @@ SELECT id, format('%s at %s, in state %s', type, sequence, coalesce(nullif(befor
 WHERE before IS NOT NULL AND NOT EXISTS (SELECT FROM legal l WHERE l.state = before AND l.type = step.type)`,
 		},
 		{
-			Name:     "ends-final",
+			Name: "ends-final",
+			// What becomes of its pods may be told later: they are deleted when it has ended.
 			Sentence: "Nothing happens to an execution after its end.",
 			Kind:     Fault,
 			SQL: histories + ", " + steps() + `
 SELECT k.id, format('%s at %s, after the end at %s', k.type, k.sequence, e.sequence)
 FROM known k JOIN (SELECT id, min(sequence) AS sequence FROM known JOIN ends USING (type) GROUP BY id) AS e USING (id)
-WHERE k.sequence > e.sequence`,
+WHERE k.sequence > e.sequence AND k.type NOT LIKE 'millrace.pod.%'`,
 		},
 		{
 			Name:     "states-told",
@@ -208,7 +209,7 @@ SELECT subject, format('event %s of partition %s came at offset %s, behind event
 	SELECT f.*, lag(sequence) OVER (PARTITION BY topic_no, partition, subject ORDER BY first) AS before
 	FROM (
 		SELECT topic_no, partition, subject, event_id, sequence, min("offset") AS first FROM event_log
-		WHERE subject IS NOT NULL AND type LIKE 'millrace.execution.%' AND type <> 'millrace.execution.task.v1'
+		WHERE subject IS NOT NULL AND (type LIKE 'millrace.execution.%' OR type LIKE 'millrace.pod.%') AND type <> 'millrace.execution.task.v1'
 			AND subject >= ` + sinceID + ` AND time >= ` + sinceTime + `
 		GROUP BY topic_no, partition, subject, event_id, sequence
 	) AS f

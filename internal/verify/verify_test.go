@@ -16,7 +16,9 @@ import (
 
 	"github.com/millrace/millrace/internal/execution"
 	"github.com/millrace/millrace/internal/executor"
+	"github.com/millrace/millrace/internal/history"
 	"github.com/millrace/millrace/internal/lease"
+	"github.com/millrace/millrace/internal/outbox"
 	"github.com/millrace/millrace/internal/purge"
 	"github.com/millrace/millrace/internal/verify"
 	"github.com/millrace/millrace/topics"
@@ -50,6 +52,30 @@ func TestATaskThatIsPassedOnIsTheSame(t *testing.T) {
 	report, err := verify.Run(t.Context(), w.pool, verify.Options{})
 	require.NoError(t, err)
 	assert.True(t, report.OK(), report.Broken())
+}
+
+// Pods have their place among the versions of their execution, also after its end.
+func TestPodsAreNoGapAndNoDisorder(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	tx, err := w.pool.Begin(t.Context())
+	require.NoError(t, err)
+	var id string
+	var version int64
+	require.NoError(t, tx.QueryRow(t.Context(), `UPDATE executions SET version = version + 1 WHERE id = `+one("COMPLETED")+` RETURNING id::text, version`).Scan(&id, &version))
+	env, err := topics.NewEnvelope(topics.PodDeleted{ExecutionID: id, Attempt: 1, PodID: "p", Namespace: "n", Name: "p", DeletedAt: time.Now()}, topics.WithSequence(version))
+	require.NoError(t, err)
+	require.NoError(t, outbox.Append(t.Context(), tx, outbox.Entry{AggregateType: "execution", AggregateID: id, Topic: topics.ExecutionEvents, Envelope: env, Version: version}))
+	require.NoError(t, tx.Commit(t.Context()))
+	require.NoError(t, w.publish(t.Context(), 1000))
+	report, err := verify.Run(t.Context(), w.pool, verify.Options{Settled: true})
+	require.NoError(t, err)
+	assert.True(t, report.OK(), "%+v", report.Broken())
+	for _, source := range []history.Source{history.Outbox, history.Log} {
+		lives, err := history.Read(t.Context(), w.pool, source)
+		require.NoError(t, err)
+		assert.Empty(t, history.Judge(lives, history.Rules{}))
+	}
 }
 
 func TestEmptyDatabaseHolds(t *testing.T) {

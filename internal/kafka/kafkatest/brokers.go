@@ -80,7 +80,7 @@ func EmbeddedBroker(t *testing.T) Broker {
 		require.NoError(tb, current.Close())
 		current = testenv.StartBroker(t, testenv.WithBrokerDir(dir), testenv.WithBrokerConfig(func(cfg *embedded.BrokerConfig) { cfg.Listen = addrs[0] }))
 	}
-	return Broker{Addrs: addrs, Restart: restart, RestartCommand: restartCommand(t, restart)}
+	return Broker{Addrs: addrs, Restart: restart, RestartCommand: restartCommand(t, restart), Embedded: true}
 }
 
 // RealBroker starts a real Apache Kafka, if tests may; its restart is a SIGKILL.

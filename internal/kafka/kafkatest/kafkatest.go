@@ -35,6 +35,8 @@ type Broker struct {
 	RestartCommand []string
 	// Driver is what is proven. Its zero value is package kafka.
 	Driver Driver
+	// Embedded says that it is not Kafka itself, and in what it differs.
+	Embedded bool
 }
 
 // Driver makes the subscribers and publishers under test.
@@ -103,6 +105,7 @@ func Run(t *testing.T, broker Broker) {
 		"a tail passes the end of a transaction":             testTailTransaction,
 		"slow consumers bound what is fetched":               testPrefetchIsBounded,
 		"messages and records keep their form":               testForms,
+		"records carry the time that the topic asks for":     testStamp,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
