@@ -61,6 +61,7 @@ bench: ## Measure on real Kafka and PostgreSQL; prints figures and how they were
 	$(GO) run ./bench/consumers
 	$(GO) run ./bench/admission
 	$(GO) run ./bench/dataindex
+	$(GO) run ./bench/rebuild
 
 CHAOS_TIME    ?= 120s
 CHAOS_SEED    ?= 0

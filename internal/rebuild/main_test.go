@@ -405,11 +405,13 @@ func (b *bench) live(perRound int) (stop func()) {
 	var working sync.WaitGroup
 	loop := func(fn func()) {
 		working.Go(func() {
+			pace := time.NewTicker(5 * time.Millisecond) // busy enough, and no more
+			defer pace.Stop()
 			for {
 				select {
 				case <-done:
 					return
-				default:
+				case <-pace.C:
 					fn()
 				}
 			}
