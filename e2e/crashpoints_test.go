@@ -173,6 +173,9 @@ func (c *crasher) offer(point crash.Point, all []*program) bool {
 	if err == nil && ofReplays(point) {
 		err = c.replay(point, api)
 	}
+	if err == nil && ofRebuilds(point) {
+		err = c.rebuild(point, api)
+	}
 	return err == nil
 }
 
@@ -310,6 +313,9 @@ func (c *crasher) judge(point crash.Point, api *client.Client, all []*program) {
 	}
 	if ofReplays(point) {
 		c.judgeReplay(point)
+	}
+	if ofRebuilds(point) {
+		c.judgeRebuild(point)
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"syscall"
+	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -36,14 +38,24 @@ func (c *crasher) replay(point crash.Point, api *client.Client) error {
 	return err
 }
 
-// judgeReplay checks that the replay has published every event that was there when it
-// was made, in the order of each key, and at most one chunk of them twice.
+// judgeReplay checks the replay of a point.
 func (c *crasher) judgeReplay(point crash.Point) {
-	t, in := c.in.t, c.in
+	repeated := c.in.replayed(point.Name)
+	if point.Name == "replay.published" {
+		assert.Positive(c.in.t, repeated)
+	}
+}
+
+// replayed waits until the replay under a key is done, and checks that it has published
+// every event that was there when it was made, in the order of each key, and at most
+// one chunk of them twice. It returns how many it has.
+func (in *installation) replayed(key string) (repeated int) {
+	t := in.t
+	t.Helper()
 	await(t, stuckAfter, "the replay is done", func() bool {
-		return in.count(`SELECT count(*) FROM replay_sessions WHERE state = 'DONE' AND idempotency_key = '`+point.Name+`'`) == 1
+		return in.count(`SELECT count(*) FROM replay_sessions WHERE state = 'DONE' AND idempotency_key = $1`, key) == 1
 	})
-	session := in.texts(`SELECT id::text FROM replay_sessions WHERE idempotency_key = '` + point.Name + `'`)[0]
+	session := in.texts(`SELECT id::text FROM replay_sessions WHERE idempotency_key = '` + key + `'`)[0]
 	want := map[string][]string{} // by key
 	for _, text := range in.texts(`SELECT encode(l.key, 'escape') || ' ' || l.event_id FROM event_log l
 		JOIN event_log_topics t ON t.no = l.topic_no
@@ -57,18 +69,17 @@ func (c *crasher) judgeReplay(point crash.Point) {
 		}
 	}
 	require.NotEmpty(t, want)
-	got, repeated := map[string][]string{}, 0
-	for _, r := range c.all("execution_events") {
-		id := ""
-		ours := false
-		for _, h := range r.Headers {
-			if h.Key == "ce_id" {
-				id = string(h.Value)
+	got := map[string][]string{}
+	for _, r := range in.all("execution_events") {
+		header := func(name string) string {
+			at := slices.IndexFunc(r.Headers, func(h kgo.RecordHeader) bool { return h.Key == name })
+			if at < 0 {
+				return ""
 			}
-			ours = ours || h.Key == "millrace-replay-session" && string(h.Value) == session
+			return string(r.Headers[at].Value)
 		}
-		switch key := string(r.Key); {
-		case !ours:
+		switch key, id := string(r.Key), header("ce_id"); {
+		case header("millrace-replay-session") != session:
 		case slices.Contains(got[key], id):
 			repeated++
 		default:
@@ -78,16 +89,17 @@ func (c *crasher) judgeReplay(point crash.Point) {
 	assert.Equal(t, want, got, "what the replay has published, by key")
 	const chunk = 500
 	assert.LessOrEqual(t, repeated, chunk)
-	if point.Name == "replay.published" {
-		assert.Positive(t, repeated)
-	}
+	return repeated
 }
 
 // all returns what lies in a topic.
-func (c *crasher) all(topic string) []*kgo.Record {
-	t := c.in.t
+func (in *installation) all(topic string) []*kgo.Record {
+	t := in.t
 	t.Helper()
-	ends, err := kadm.NewClient(c.kafka).ListEndOffsets(t.Context(), topic)
+	reader, err := kgo.NewClient(kgo.SeedBrokers(in.brokers...), kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	require.NoError(t, err)
+	defer reader.Close()
+	ends, err := kadm.NewClient(reader).ListEndOffsets(t.Context(), topic)
 	require.NoError(t, err)
 	left := map[int32]int64{}
 	ends.Each(func(o kadm.ListedOffset) {
@@ -95,9 +107,6 @@ func (c *crasher) all(topic string) []*kgo.Record {
 			left[o.Partition] = o.Offset
 		}
 	})
-	reader, err := kgo.NewClient(kgo.SeedBrokers(c.in.brokers...), kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
-	require.NoError(t, err)
-	defer reader.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), stuckAfter)
 	defer cancel()
 	var records []*kgo.Record
@@ -112,4 +121,52 @@ func (c *crasher) all(topic string) []*kgo.Record {
 		})
 	}
 	return records
+}
+
+// The process that carries a replay out is stopped in the middle of it for longer than
+// its lease, and goes on when another has taken over: it has nothing more to say.
+func TestReplayOfAFrozenKeeper(t *testing.T) {
+	t.Parallel()
+	in := installEmbedded(t)
+	front := in.serve("front", "api,coordinator,worker,relay,projections").ready()
+	keepers := map[string]*process{
+		"keeper-1": in.serve("keeper-1", "maintenance", "--set", "worker.id=keeper-1"), "keeper-2": in.serve("keeper-2", "maintenance", "--set", "worker.id=keeper-2"),
+	}
+	for _, k := range keepers {
+		k.ready()
+	}
+	requests := make([]client.Request, 60)
+	for i := range requests {
+		requests[i] = client.Request{Executor: "function", Spec: []byte(`{"name":"echo","args":1}`)}
+	}
+	in.submit(front.client(), requests)
+	await(t, stuckAfter, "all is recorded", func() bool {
+		return in.count(`SELECT count(*) FROM event_log WHERE type = 'millrace.execution.completed.v1'`) == len(requests)
+	})
+	const key = "frozen"
+	_, err := front.client().CreateReplay(t.Context(), client.NewReplay{Target: client.ReplayTarget{Consumer: "executions-view"}, Rate: 40}, key)
+	require.NoError(t, err)
+	published := func() int {
+		return in.count(`SELECT published FROM replay_sessions WHERE idempotency_key = $1`, key)
+	}
+	await(t, stuckAfter, "some is published", func() bool { return published() >= 20 })
+	owner := func() string {
+		name, _, _ := strings.Cut(in.texts(`SELECT owner FROM leases WHERE name = 'replays'`)[0], "/")
+		return name
+	}
+	first := owner()
+	frozen := keepers[first]
+	require.NotNil(t, frozen, first)
+	require.NoError(t, frozen.child.Signal(syscall.SIGSTOP))
+	await(t, stuckAfter, "the other one takes over", func() bool { return owner() != first })
+	at := published()
+	require.Less(t, at, 300, "it is in the middle of it")
+	await(t, stuckAfter, "it goes on", func() bool { return published() > at })
+	require.NoError(t, frozen.child.Signal(syscall.SIGCONT))
+	in.replayed(key)
+	assert.Equal(t, in.count(`SELECT count(*) FROM event_log`), published())
+	in.settled()
+	in.verified()
+	assert.True(t, frozen.running())
+	in.stopAll()
 }

@@ -288,6 +288,29 @@ func TestTargetAndReplay(t *testing.T) {
 	}
 }
 
+// Whoever acts on a replay sees the time that the record had, unless it claims to come
+// from the future of the replay.
+func TestAReplayedRecordHasTheTimeThatItHad(t *testing.T) {
+	t.Parallel()
+	now := time.UnixMilli(1_800_000_000_000)
+	for header, want := range map[string]time.Time{
+		"1700000000123": time.UnixMilli(1_700_000_000_123), "1800000000001": now, "": now, "x": now, "-5": now, "0": now, "99999999999999999999": now,
+	} {
+		record := topics.Record{Timestamp: now, Headers: []topics.Header{
+			{Key: middleware.HeaderReplaySession, Value: []byte("s1")}, {Key: middleware.HeaderReplayTime, Value: []byte(header)}}}
+		cfg := noWait()
+		cfg.Replay = true
+		f, err := run(t.Context(), cfg, func(_ context.Context, f *middleware.Flight) error { settle(f); return nil }, record)
+		require.NoError(t, err)
+		assert.True(t, want.Equal(f.Items[0].Record.Timestamp), "%q: %s", header, f.Items[0].Record.Timestamp)
+
+		record.Headers = record.Headers[1:]
+		f, err = run(t.Context(), cfg, func(_ context.Context, f *middleware.Flight) error { settle(f); return nil }, record)
+		require.NoError(t, err)
+		assert.True(t, now.Equal(f.Items[0].Record.Timestamp), "it is no replay")
+	}
+}
+
 func TestBlockStallsInsteadOfDeadLettering(t *testing.T) {
 	t.Parallel()
 	cfg := noWait()

@@ -79,11 +79,8 @@ func (b *bench) ingest(ctx context.Context, name string, events, batch int) (rat
 		return 0, spent, err
 	}
 	p := b.planter(topic)
-	records, err := p.instances(events)
+	planted, err := b.plant(ctx, p, events)
 	if err != nil {
-		return 0, spent, err
-	}
-	if err := b.publish(ctx, records); err != nil {
 		return 0, spent, err
 	}
 	if _, err := b.pool.Exec(ctx, `TRUNCATE workflow_instances, task_instances`); err != nil {
@@ -96,10 +93,10 @@ func (b *bench) ingest(ctx context.Context, name string, events, batch int) (rat
 	}
 	before := b.Meter()
 	err = b.consume(ctx, index.Consumer(), func(ctx context.Context) error {
-		rate, err = b.awaitPositions(ctx, topic, len(records))
+		rate, err = b.awaitPositions(ctx, topic, planted)
 		return err
 	})
-	spent = b.SpentSince(before, len(records))
+	spent = b.SpentSince(before, planted)
 	if err == nil {
 		err = b.checkTables(ctx, p)
 	}

@@ -55,7 +55,6 @@ import (
 	"github.com/millrace/millrace/bench/internal/frame"
 	"github.com/millrace/millrace/internal/kafka"
 	"github.com/millrace/millrace/internal/postgres"
-	"github.com/millrace/millrace/topics"
 )
 
 // options are the flags.
@@ -152,18 +151,6 @@ func run(ctx context.Context, o options, r *frame.Run) (err error) {
 			return fmt.Errorf("%s: %w", part.name, err)
 		}
 		r.Report(part.name, found)
-	}
-	return nil
-}
-
-// publish publishes records, some thousand at once.
-func (b *bench) publish(ctx context.Context, records []topics.Record) error {
-	for len(records) > 0 {
-		n := min(len(records), 5000)
-		if err := errors.Join(b.publisher.PublishRecords(ctx, records[:n])...); err != nil {
-			return fmt.Errorf("fill the topic: %w", err)
-		}
-		records = records[n:]
 	}
 	return nil
 }

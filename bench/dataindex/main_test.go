@@ -26,9 +26,9 @@ func TestWhatIsPlanted(t *testing.T) {
 	t.Parallel()
 	b := &bench{options: options{tasks: 2, payload: 10}}
 	p := b.planter("flows")
-	records, err := p.instances(300)
+	records, err := p.instances()
 	require.NoError(t, err)
-	require.Len(t, records, 600, "whole instances, a hundred at a time")
+	require.Len(t, records, 600, "a hundred whole instances")
 	shapes, changes := map[lifecycle.Shape]int{}, map[lifecycle.Change]int{}
 	ids := map[string]bool{}
 	for _, r := range records {

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -27,27 +29,43 @@ func (b *bench) planter(topic string) *planter {
 // perInstance is how many events an instance has.
 func (p *planter) perInstance() int { return 2 + 2*p.tasks }
 
-// instances makes whole instances, as many as it takes for so many events at least. A
-// hundred run at a time, so that their events lie between each other's.
-func (p *planter) instances(events int) ([]topics.Record, error) {
-	const together = 100
-	var records []topics.Record
-	for len(records) < events {
-		lives := make([][]topics.Record, together)
-		for i := range lives {
-			life, err := p.instance()
-			if err != nil {
-				return nil, err
-			}
-			lives[i] = life
+// together is how many instances run at a time, so that their events lie between each
+// other's.
+const together = 100
+
+// instances makes the events of some whole instances.
+func (p *planter) instances() ([]topics.Record, error) {
+	lives := make([][]topics.Record, together)
+	for i := range lives {
+		life, err := p.instance()
+		if err != nil {
+			return nil, err
 		}
-		for i := range p.perInstance() {
-			for _, life := range lives {
-				records = append(records, life[i])
-			}
+		lives[i] = life
+	}
+	records := make([]topics.Record, 0, together*p.perInstance())
+	for i := range p.perInstance() {
+		for _, life := range lives {
+			records = append(records, life[i])
 		}
 	}
 	return records, nil
+}
+
+// plant publishes whole instances, as many as it takes for so many events at least, and
+// returns how many events that are.
+func (b *bench) plant(ctx context.Context, p *planter, events int) (n int, err error) {
+	for n < events {
+		records, err := p.instances()
+		if err != nil {
+			return n, err
+		}
+		if err := errors.Join(b.publisher.PublishRecords(ctx, records)...); err != nil {
+			return n, fmt.Errorf("fill the topic: %w", err)
+		}
+		n += len(records)
+	}
+	return n, nil
 }
 
 // instance makes the events of one instance, in the one shape or the other.

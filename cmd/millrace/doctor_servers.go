@@ -14,7 +14,9 @@ import (
 	"github.com/millrace/millrace/configs"
 	"github.com/millrace/millrace/internal/embedded"
 	"github.com/millrace/millrace/internal/kafka"
+	"github.com/millrace/millrace/internal/lease"
 	"github.com/millrace/millrace/internal/postgres"
+	"github.com/millrace/millrace/internal/replay"
 	"github.com/millrace/millrace/internal/retention"
 	"github.com/millrace/millrace/internal/routing"
 )
@@ -124,6 +126,7 @@ func (x *examination) schema(ctx context.Context, pool *pgxpool.Pool) {
 	x.ok("schema", "current")
 	x.partitions(ctx, pool)
 	x.routes(ctx, pool)
+	x.replays(ctx, pool)
 }
 
 // routes looks whether tasks go where somebody reads them.
@@ -146,6 +149,29 @@ func (x *examination) routes(ctx context.Context, pool *pgxpool.Pool) {
 		default:
 			x.ok(name, "%s", words)
 		}
+	}
+}
+
+// replays looks whether replays go on, and whether somebody carries them out.
+func (x *examination) replays(ctx context.Context, pool *pgxpool.Pool) {
+	counts, err := replay.New(replay.Config{Pool: pool}).Counts(ctx)
+	if err != nil {
+		x.fail("replays", err, "")
+		return
+	}
+	keeper, err := lease.HolderOf(ctx, pool, replay.LeaseName)
+	if err != nil {
+		x.fail("replays", err, "")
+		return
+	}
+	waiting, stopped := counts[replay.Pending]+counts[replay.Running], counts[replay.Stopped]
+	switch {
+	case waiting > 0 && !keeper.Live:
+		x.add(checkWarn, "replays", fmt.Sprintf("%d wait, and no process carries them out", waiting), "start one with the role maintenance, or cancel them: millrace replay list --state pending,running")
+	case stopped > 0:
+		x.add(checkWarn, "replays", fmt.Sprintf("%d have stopped", stopped), "millrace replay list --state stopped says why; resume them once that is mended, or cancel them")
+	default:
+		x.ok("replays", "%d under way, %d paused", waiting, counts[replay.Paused])
 	}
 }
 

@@ -294,9 +294,10 @@ func (c *cli) replayControl(verb, short string) *cobra.Command {
 func (c *cli) replayRateCommand() *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{
-		Use:     "rate ID EVENTS_PER_SECOND",
-		Short:   "Change how fast a replay goes, while it runs",
-		Long:    `Change how fast a replay goes, from now on: at most so many events per second, or 0 for as fast as it goes.`,
+		Use:   "rate ID EVENTS_PER_SECOND",
+		Short: "Change how fast a replay goes",
+		Long: `Change how fast a replay goes, from now on: at most so many events per second, or 0 for
+as fast as it goes.`,
 		Example: `  millrace replay rate 0198c0de-0000-7000-8000-000000000001 50`,
 		Args:    args(cobra.ExactArgs(2)),
 		RunE: func(cmd *cobra.Command, given []string) error {

@@ -13,7 +13,6 @@ package recorder
 
 import (
 	"context"
-	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -36,17 +35,12 @@ const gather = 100 * time.Millisecond
 const batchSize = 1000
 
 // NameOf returns the name of the consumer that records a topic: recorder for
-// execution_events, recorder-<topic> for others. It never changes.
+// execution_events, recorder.<topic> for others. It never changes.
 func NameOf(t topics.Topic) string {
 	if t == topics.ExecutionEvents {
 		return Name
 	}
-	return Name + "-" + strings.Map(func(c rune) rune {
-		if c == '.' || c == '_' || c == '-' || '0' <= c && c <= '9' || 'a' <= c && c <= 'z' {
-			return c
-		}
-		return '-'
-	}, strings.ToLower(string(t)))
+	return pipeline.NameOf(Name, t)
 }
 
 // Consumers returns a consumer for each of the topics. That of execution_events

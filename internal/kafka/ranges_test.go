@@ -101,7 +101,9 @@ func TestRangesAreReadWholeAndInOrderAndNotBeyond(t *testing.T) {
 	defer reader.Close()
 	got := read(t, reader, append([]kafka.Range{}, ranges...))
 	for i, x := range want {
-		require.Equal(t, int(x.To-x.From), len(got[i]), "range %d", i)
+		if n := len(got[i]); n != int(x.To-x.From) { // a message with all records would help nobody
+			t.Fatalf("range %d: %d records, not %d", i, n, x.To-x.From)
+		}
 		for k, rec := range got[i] {
 			if !assert.Equal(t, x.From+int64(k), rec.Offset) {
 				return

@@ -78,12 +78,14 @@ func (k *Keeper) Run(ctx context.Context) error {
 	busy := &sync.Map{} // projections that are worked on here
 	ticker := time.NewTicker(keeperPoll)
 	defer ticker.Stop()
-	failing, registered := false, false
+	failing := false
+	var tidied time.Time
 	for {
 		var err error
-		if !registered {
-			err = k.store.Register(ctx)
-			registered = err == nil
+		if time.Since(tidied) > time.Hour {
+			if err = errors.Join(k.store.Register(ctx), k.forget(ctx)); err == nil {
+				tidied = time.Now()
+			}
 		}
 		if err == nil {
 			err = k.begin(ctx, &working, busy)
@@ -99,6 +101,20 @@ func (k *Keeper) Run(ctx context.Context) error {
 		case <-k.cfg.Wakes:
 		}
 	}
+}
+
+// listedFor is how long differences stay listed when nothing else is done with the
+// projection: they hold copies of rows, which somebody may want erased.
+const listedFor = 7 * 24 * time.Hour
+
+// forget drops differences that were listed long enough ago.
+func (k *Keeper) forget(ctx context.Context) error {
+	_, err := k.store.cfg.Pool.Exec(ctx, `
+		DELETE FROM projection_differences WHERE rebuild_id IN (SELECT id FROM projection_rebuilds WHERE finished_at < clock_timestamp() - $1::interval)`, listedFor)
+	if err != nil {
+		return fmt.Errorf("drop old differences: %w", err)
+	}
+	return nil
 }
 
 // begin starts work on what is to be done and nobody else does.

@@ -63,9 +63,13 @@ func TestWhatIsWrongIsFoundByVerifyAndMendedByRebuild(t *testing.T) {
 	require.NoError(t, err)
 	assert.Len(t, rest, 1)
 
+	before := s.ID.String()
 	s = b.rebuilt(Order{Mode: ModeRebuild})
 	n, _ := s.Differences()
 	assert.EqualValues(t, 4, n, "a rebuild says what it mended")
+	list, err = b.store.Differences(t.Context(), before, 0, 10)
+	require.NoError(t, err)
+	assert.Empty(t, list, "those of one that is over are not kept")
 	b.requireUndisturbed()
 	s = b.rebuilt(Order{Mode: ModeVerify})
 	n, _ = s.Differences()

@@ -255,7 +255,10 @@ func (s *Store) Start(ctx context.Context, o Order) (Session, error) {
 	if err != nil {
 		return fail(err)
 	}
+	// What an earlier one has listed is a copy of rows that somebody may want erased.
 	_, err = s.cfg.Pool.Exec(ctx, `
+		WITH listed AS (
+		    DELETE FROM projection_differences WHERE rebuild_id IN (SELECT id FROM projection_rebuilds WHERE projection = $2 AND finished_at IS NOT NULL))
 		INSERT INTO projection_rebuilds (id, projection, mode, source, keep_old, force, actor, reason, total)
 		VALUES ($1, $2, $3, $4, make_interval(secs => $5), $6, $7, $8, $9)`,
 		id, o.Projection, o.Mode, o.Source, o.KeepOld.Seconds(), o.Force, o.Actor, o.Reason, e.Records)

@@ -41,7 +41,6 @@ func (r *run) mayReplace() error {
 	if err != nil {
 		return err
 	}
-	r.session = s
 	if s.Force || s.Rows == nil || s.RowsBuilt == nil {
 		return nil
 	}

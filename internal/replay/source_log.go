@@ -99,7 +99,7 @@ func (s *logSource) follow(ctx context.Context, topic string, live map[string]To
 // recorders are the groups that copy a topic into the event log.
 func (s *logSource) recorders(ctx context.Context, topic string) ([]string, error) {
 	rows, err := s.pool.Query(ctx, `SELECT consumer_group FROM consumers
-		WHERE topic = $1 AND (name = 'recorder' OR starts_with(name, 'recorder-') OR starts_with(name, 'recorder.')) ORDER BY name`, topic)
+		WHERE topic = $1 AND (name = 'recorder' OR starts_with(name, 'recorder.')) ORDER BY name`, topic)
 	var groups []string
 	if err == nil {
 		groups, err = pgx.CollectRows(rows, pgx.RowTo[string])

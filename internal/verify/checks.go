@@ -116,7 +116,7 @@ FROM consumer_offsets o JOIN dead_letters d USING (consumer_group, topic_id, par
 UNION ALL
 SELECT format('%s %s/%s', o.consumer_group, o.topic, o.partition), format('position %s, recorded up to %s', o.next_offset, max(l."offset"))
 FROM consumer_offsets o JOIN event_log_topics t USING (topic_id, topic) JOIN event_log l ON l.topic_no = t.no AND l.partition = o.partition AND l."offset" >= o.next_offset
-WHERE o.consumer_group LIKE '%recorder' OR o.consumer_group LIKE '%recorder-%'
+WHERE o.consumer_group LIKE '%recorder' OR o.consumer_group LIKE '%recorder.%'
 GROUP BY o.consumer_group, o.topic, o.partition, o.next_offset`,
 		},
 		{

@@ -343,6 +343,7 @@ func newBench(t testing.TB, change func(*Deps, *Config)) *bench {
 		Outbox:      &someOutbox{},
 		Consumers:   &someConsumers{},
 		Replays:     &someReplays{},
+		Rebuilds:    &someRebuilds{},
 		Purges:      &somePurges{},
 		Holds:       &someHolds{},
 		Queue:       &someQueue{},

@@ -24,7 +24,7 @@ type Filter struct {
 }
 
 func (f Filter) match(it *item) bool {
-	if len(f.Subjects) > 0 && !slices.Contains(f.Subjects, it.subject) {
+	if len(f.Subjects) > 0 && !slices.Contains(f.Subjects, it.subject()) {
 		return false
 	}
 	if len(f.Types) > 0 && !slices.ContainsFunc(f.Types, func(t string) bool { return matchType(t, it.envelope.Type) }) {
