@@ -24,8 +24,8 @@ func (c *cli) purgeCommand() *cobra.Command {
 		Short: "Erase everything that is known of a user",
 		Long: `Erase everything that is known of a user: the executions that the user asked for up to
 now, with their input, output, results, events, views, idempotency keys and dead
-letters; the events about them in the outbox; and events that name the user as their
-subject or key. It shows what it would erase and asks first.
+letters; the events about them in the outbox; and, unless --tenant names one, events
+that name the user as their subject or key. It shows what it would erase and asks first.
 
 Executions that have not ended are left until they end, or cancelled with --cancel.
 The servers carry the purge out; it goes on when they are restarted, and can be asked

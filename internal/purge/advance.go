@@ -28,8 +28,10 @@ const (
 	settle = 2 * time.Second
 	// lookAgain is how long a purge waits that can erase nothing more for now.
 	lookAgain = 10 * time.Second
-	// scanRows is how many rows of a table one chunk looks at.
-	scanRows = 20_000
+	// scanRows is how many rows of a table one chunk looks at, and mostErased how many
+	// executions it erases.
+	scanRows   = 20_000
+	mostErased = 5 * chunkRows
 )
 
 // job is a purge under way, whose row is locked.
@@ -74,6 +76,15 @@ func (s *Store) Advance(ctx context.Context, held *lease.Held) (bool, error) {
 	}
 	s.note(Counts{}, j.erased)
 	return true, s.after(ctx, j)
+}
+
+// named is the user as the subject or key of what is no execution's: nil where one
+// tenant is meant, since such do not say whose they are.
+func (j *job) named() *string {
+	if j.tenant != "" {
+		return nil
+	}
+	return &j.user
 }
 
 func nextJob(ctx context.Context, tx pgx.Tx) (*job, error) {
@@ -179,19 +190,21 @@ func (s *Store) eraseExecutions(ctx context.Context, j *job) error {
 		SELECT p.id, p.finished_at IS NOT NULL, EXISTS (
 			SELECT FROM parked_lanes l WHERE l.key = convert_to(p.id::text, 'UTF8')), false
 		FROM page p WHERE p.user_name = $3 AND ($4 = '' OR p.tenant = $4) AND p.requested_at <= $5
-		UNION ALL SELECT max(id::text)::uuid, false, false, true FROM page`, cursor, scanRows, j.user, j.tenant, j.begun)
+		UNION ALL SELECT max(id::text)::uuid, false, false, true FROM page
+		ORDER BY 4, 1`, cursor, scanRows, j.user, j.tenant, j.begun)
 	if err != nil {
 		return err
 	}
 	var due []uuid.UUID
 	var id *uuid.UUID
 	var ended, parked, end bool
-	var last *uuid.UUID
+	j.cursor = ""
 	_, err = pgx.ForEachRow(rows, []any{&id, &ended, &parked, &end}, func() error {
 		switch {
+		case len(due) == mostErased:
+			j.cursor = due[len(due)-1].String() // the rest comes with the next chunk
 		case end && id != nil:
-			copied := *id
-			last = &copied
+			j.cursor = id.String()
 		case end:
 		case !ended:
 			j.waiting[NotEnded]++
@@ -222,10 +235,6 @@ func (s *Store) eraseExecutions(ctx context.Context, j *job) error {
 			return err
 		}
 		j.erased.add(counts)
-	}
-	j.cursor = ""
-	if last != nil {
-		j.cursor = last.String()
 	}
 	return nil
 }
@@ -282,7 +291,7 @@ func (j *job) eraseOutbox(ctx context.Context) error {
 		gone AS (DELETE FROM outbox_events o USING mine
 			WHERE o.seq = mine.seq AND o.created_at = mine.created_at AND o.status IN ('PUBLISHED', 'SKIPPED') RETURNING 1)
 		SELECT (SELECT count(*) FROM gone), (SELECT count(*) FROM mine WHERE status NOT IN ('PUBLISHED', 'SKIPPED')),
-			(SELECT coalesce(max(seq), 0) FROM outbox_events)`, from, int64(scanRows), j.id, j.user, j.begun).Scan(&erased, &open, &last)
+			(SELECT coalesce(max(seq), 0) FROM outbox_events)`, from, int64(scanRows), j.id, j.named(), j.begun).Scan(&erased, &open, &last)
 	if err != nil {
 		return err
 	}
@@ -306,10 +315,10 @@ func (j *job) findLetters(ctx context.Context) error {
 	}
 	rows, err := j.tx.Query(ctx, `
 		WITH page AS MATERIALIZED (SELECT id FROM purged_executions WHERE purge = $1 AND id > $2 ORDER BY id LIMIT $3),
-		keys AS (SELECT convert_to(id::text, 'UTF8') AS key FROM page UNION SELECT convert_to($4, 'UTF8'))
+		keys AS (SELECT convert_to(id::text, 'UTF8') AS key FROM page UNION SELECT convert_to($4::text, 'UTF8'))
 		SELECT d.id::text, d.status = 'OPEN' AND EXISTS (SELECT FROM parked_lanes WHERE head = d.id), ''
 		FROM keys JOIN dead_letters d USING (key) WHERE d.status <> 'DELETED'
-		UNION ALL SELECT '', false, coalesce(max(id::text), '') FROM page HAVING count(*) = $3`, j.id, cursor, againRows, j.user)
+		UNION ALL SELECT '', false, coalesce(max(id::text), '') FROM page HAVING count(*) = $3`, j.id, cursor, againRows, j.named())
 	if err != nil {
 		return err
 	}
@@ -336,7 +345,7 @@ func (j *job) eraseEvents(ctx context.Context) error {
 	tag, err := j.tx.Exec(ctx, `
 		DELETE FROM event_log WHERE (topic_no, partition, "offset", time) IN (
 			SELECT topic_no, partition, "offset", time FROM event_log WHERE subject = $1 AND recorded_at <= $2 LIMIT $3)`,
-		j.user, j.begun, pageRows)
+		j.named(), j.begun, pageRows)
 	if err != nil {
 		return err
 	}

@@ -27,7 +27,9 @@ type Counts map[string]int64
 
 func (c Counts) add(o Counts) {
 	for kind, n := range o {
-		c[kind] += n
+		if n != 0 {
+			c[kind] += n
+		}
 	}
 }
 

@@ -29,14 +29,14 @@ func (s *Store) Preview(ctx context.Context, r Request) (erased, waiting Counts,
 				WHERE user_name = $1 AND ($2 = '' OR tenant = $2)),
 			gone AS MATERIALIZED (SELECT id, name FROM mine WHERE ended)
 			SELECT (SELECT count(*) FROM gone), (SELECT count(*) FROM mine WHERE NOT ended),
-				(SELECT count(*) FROM event_log WHERE subject IN (SELECT name FROM gone) OR subject = $1),
+				(SELECT count(*) FROM event_log WHERE subject IN (SELECT name FROM gone) OR $2 = '' AND subject = $1),
 				(SELECT count(*) FROM execution_outputs WHERE execution_id IN (SELECT id FROM gone)),
 				o.closed, o.open,
 				(SELECT count(*) FROM dead_letters WHERE status <> 'DELETED'
-					AND (key IN (SELECT convert_to(name, 'UTF8') FROM gone) OR key = convert_to($1, 'UTF8')))
+					AND (key IN (SELECT convert_to(name, 'UTF8') FROM gone) OR $2 = '' AND key = convert_to($1, 'UTF8')))
 			FROM (SELECT count(*) FILTER (WHERE status IN ('PUBLISHED', 'SKIPPED')) AS closed,
 					count(*) FILTER (WHERE status NOT IN ('PUBLISHED', 'SKIPPED')) AS open
-				FROM outbox_events WHERE aggregate_id IN (SELECT name FROM gone) OR aggregate_id = $1) AS o`, r.User, r.Tenant).
+				FROM outbox_events WHERE aggregate_id IN (SELECT name FROM gone) OR $2 = '' AND aggregate_id = $1) AS o`, r.User, r.Tenant).
 			Scan(&ended, &open, &events, &output, &outbox, &unpublished, &letters)
 	})
 	if err != nil {

@@ -62,7 +62,9 @@ var (
 type Request struct {
 	// User is whose data. Required.
 	User string
-	// Tenant is the tenant in which the user is meant; empty: every tenant.
+	// Tenant is the tenant in which the user is meant; empty: every tenant. Events that
+	// name the user as their subject or key, and are no execution's, do not say which
+	// tenant's user that is, and are erased only when every tenant is meant.
 	Tenant string
 	// Cancel has executions cancelled that have not ended. Otherwise the purge waits
 	// for them to end.

@@ -73,12 +73,35 @@ func TestAPurgeErasesAllOfOneUser(t *testing.T) {
 	assert.Equal(t, p.ID, list[0].ID)
 }
 
+// One chunk erases so many only, and what it leaves comes with the next.
+func TestAPurgeOfManyExecutions(t *testing.T) {
+	t.Parallel()
+	b := setup(t, Retention{})
+	b.exec(`INSERT INTO executions (id, tenant, user_name, executor, resource_class, slots, request, state, version, requested_at, finished_at, result)
+		SELECT md5(n::text)::uuid, 't', CASE WHEN n % 4 = 0 THEN 'bob' ELSE 'ada' END, 'process', 'default', 1, '{}',
+			CASE WHEN n % 100 = 1 THEN 'RUNNING' ELSE 'COMPLETED' END, 2, now() - interval '1 minute',
+			CASE WHEN n % 100 = 1 THEN NULL ELSE now() END, CASE WHEN n % 100 = 1 THEN NULL ELSE '{}'::jsonb END
+		FROM generate_series(0, 3999) AS n`)
+	p := b.work(b.store, b.create(Request{User: "ada"}).ID)
+	assert.Equal(t, Waiting, p.State)
+	assert.Equal(t, Counts{NotEnded: 40}, p.Waiting, "each is counted once")
+	assert.Equal(t, Counts{Executions: 2960}, p.Erased)
+	assert.Equal(t, 1000, b.count("executions WHERE user_name = 'bob'"))
+}
+
 func TestAPurgeOfOneTenantLeavesTheOthers(t *testing.T) {
 	t.Parallel()
 	b := setup(t, Retention{})
 	mine, other := b.execution("ada", "acme", 0), b.execution("ada", "other", 0)
+	letter := b.letter("ada", false)
+	b.exec(`INSERT INTO event_log ("offset", time, appended_at, partition, topic_no, subject, headers) VALUES (1, now(), now(), 9, 1, 'ada', '\x')`)
+	preview, _, err := b.store.Preview(t.Context(), Request{User: "ada", Tenant: "acme"})
+	require.NoError(t, err)
+	assert.Equal(t, Counts{Executions: 1, Events: 2, Outputs: 1, Outbox: 1, DeadLetters: 0}, preview)
 	p := b.work(b.store, b.create(Request{User: "ada", Tenant: "acme"}).ID)
 	assert.Equal(t, Done, p.State)
+	assert.Equal(t, 1, b.count("event_log WHERE subject = 'ada'"), "it does not say which tenant's ada it is about")
+	assert.Equal(t, 1, b.count("dead_letters WHERE status = 'OPEN' AND id = '"+letter+"'"))
 	assert.Empty(t, b.left(mine))
 	assert.Len(t, b.left(other), 9)
 }
