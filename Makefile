@@ -42,7 +42,7 @@ test-race: ## Run all tests with the race detector
 	$(GO) test -race $(TEST_FLAGS) ./...
 
 .PHONY: test-kafka
-test-kafka: ## Run the suites on real Apache Kafka (Java 17 and Maven) and PostgreSQL
+test-kafka: ## Run the suites on real Apache Kafka (JDK 17 and Maven) and PostgreSQL
 	MILLRACE_TEST_REAL=1 $(GO) test -count=1 -timeout 30m ./internal/kafka/... ./internal/testenv/... ./e2e/...
 
 .PHONY: kafka
@@ -60,6 +60,7 @@ bench: ## Measure on real Kafka and PostgreSQL; prints figures and how they were
 	$(GO) run ./bench/relay
 	$(GO) run ./bench/consumers
 	$(GO) run ./bench/admission
+	$(GO) run ./bench/dataindex
 
 CHAOS_TIME    ?= 120s
 CHAOS_SEED    ?= 0
@@ -95,8 +96,12 @@ $(TOOLS)/golangci-lint-$(GOLANGCI):
 fmt: ## Format the code
 	gofmt -w $$(git ls-files '*.go')
 
+.PHONY: graphql
+graphql: ## Make Go of the GraphQL schema in api/graphql
+	cd api/graphql && $(GO) tool gqlgen generate --config gqlgen.yml
+
 .PHONY: generate
-generate: ## Write the generated files anew: schemas, golden files, reference pages
+generate: graphql ## Write the generated files anew: GraphQL, schemas, golden files, reference pages
 	$(GO) test ./topics -run 'TestSchemas|TestGolden' -update
 	$(GO) test ./internal/execution -run TestDiagram -update
 	$(GO) test ./configs -run TestReference -update

@@ -10,7 +10,7 @@ import (
 // the invocations is the order of starting, and the reverse that of stopping.
 func roles(cfg configs.Config) fx.Option {
 	parts := []fx.Option{
-		fx.Provide(newLoops, newDeadLetters, newReplays, newLimitStore),
+		fx.Provide(newLoops, newDeadLetters, newReplays, newRebuilds, newLimitStore, newPurges),
 		telemetryModule, storageModule, transportModule,
 	}
 	var start []fx.Option
@@ -26,6 +26,7 @@ func roles(cfg configs.Config) fx.Option {
 	add(configs.RoleRelay, relayModule, runRelay)
 	add(configs.RoleMaintenance, maintenanceModule, runMaintenance)
 	add(configs.RoleMaintenance, fx.Provide(newReplayKeeper), runReplays)
+	add(configs.RoleMaintenance, fx.Provide(newRebuildKeeper), runRebuilds)
 	add(configs.RoleCoordinator, coordinatorModule, runCoordinator)
 	add(configs.RoleWorker, workerModule, runWorker)
 	add(configs.RoleProjections, projectionsModule, nil)

@@ -29,13 +29,16 @@ import (
 	"github.com/millrace/millrace/internal/outbox"
 	"github.com/millrace/millrace/internal/parking"
 	"github.com/millrace/millrace/internal/postgres"
+	"github.com/millrace/millrace/internal/purge"
 	"github.com/millrace/millrace/internal/query"
+	"github.com/millrace/millrace/internal/rebuild"
 	"github.com/millrace/millrace/internal/replay"
 	"github.com/millrace/millrace/internal/results"
 	"github.com/millrace/millrace/internal/secret"
 	"github.com/millrace/millrace/internal/server"
 	"github.com/millrace/millrace/internal/server/admin"
 	"github.com/millrace/millrace/internal/server/auth"
+	"github.com/millrace/millrace/internal/server/graphql"
 	"github.com/millrace/millrace/internal/server/health"
 	"github.com/millrace/millrace/internal/server/rest"
 	"github.com/millrace/millrace/internal/server/sse"
@@ -45,7 +48,7 @@ import (
 )
 
 // apiModule serves the REST API with its live streams.
-var apiModule = fx.Module("api", fx.Provide(newHubs, newStreams, newQueries, newAPI))
+var apiModule = fx.Module("api", fx.Provide(newHubs, newStreams, newQueries, newGraphQL, newAPI))
 
 // addresses are where the servers of this process ended up listening.
 type addresses struct{ api, admin string }
@@ -114,8 +117,9 @@ func newQueries(cfg configs.Config, c *connections) *query.Store {
 }
 
 func newAPI(
-	cfg configs.Config, c *connections, queries *query.Store, st *store.Store, kept *results.Store, signals *postgres.Signals, streams *sse.Streams,
-	letters *deadletter.Store, replays *replay.Store, known *limitstore.Store, h *health.Health, log *slog.Logger,
+	cfg configs.Config, c *connections, queries *query.Store, asked *graphql.Server, st *store.Store, kept *results.Store,
+	signals *postgres.Signals, streams *sse.Streams, letters *deadletter.Store, replays *replay.Store, rebuilds *rebuild.Store, known *limitstore.Store, purges *purge.Store,
+	h *health.Health, log *slog.Logger,
 ) (*rest.API, error) {
 	guard, err := newGuard(cfg)
 	if err != nil {
@@ -128,9 +132,9 @@ func newAPI(
 	return rest.New(rest.Deps{
 		Executions:  st,
 		Results:     kept,
+		DataIndex:   projections.NewReader(c.pool),
 		Lists:       queries.Executions(),
 		Queries:     queries,
-		DataIndex:   projections.NewReader(c.pool),
 		History:     eventlog.NewReader(c.pool),
 		Topics:      rest.NewBrokerTopics(c.admin, cfg.TopicNaming(), cfg.TopicSpecs()),
 		DeadLetters: letters,
@@ -139,8 +143,11 @@ func newAPI(
 		Holds:       holds.New(c.pool, func() { signals.Wake(store.WakeAdmission) }, log),
 		Consumers:   consumers.NewOperator(consumers.OperatorConfig{Pool: c.pool, Signals: signals, Broker: consumerBroker{c.admin}}),
 		Limits:      known,
+		Purges:      purges,
 		Replays:     replays,
+		Rebuilds:    rebuilds,
 		Streams:     streams,
+		GraphQL:     asked,
 		Health:      h,
 		Guard:       guard,
 		Logger:      log,
@@ -148,6 +155,20 @@ func newAPI(
 	}, rest.Config{
 		Version: build.Version(), MaxBodyBytes: int64(cfg.API.MaxBodyBytes), Terms: bounds.Terms(),
 		PlaceholderAfter: cfg.DataIndex.PlaceholderAfter,
+	})
+}
+
+func newGraphQL(cfg configs.Config, c *connections, log *slog.Logger, reg prometheus.Registerer) *graphql.Server {
+	g := cfg.GraphQL
+	return graphql.New(graphql.Deps{
+		DB: c.pool, Logger: log, Registerer: reg, Infrastructure: isInfrastructure,
+	}, graphql.Config{
+		NoIntrospection: !g.Introspection,
+		Limits: graphql.Limits{
+			BodyBytes: int64(g.MaxBodyBytes), Tokens: g.MaxTokens, Depth: g.MaxDepth, Cost: g.MaxCost, RootFields: g.MaxRootFields,
+			Aliases: g.MaxAliases, Directives: g.MaxDirectives, ListLength: g.MaxListLength, PageSize: g.MaxPageSize,
+			Concurrency: g.MaxConcurrent, Timeout: g.Timeout,
+		},
 	})
 }
 

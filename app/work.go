@@ -30,6 +30,7 @@ import (
 	"github.com/millrace/millrace/internal/outbox"
 	"github.com/millrace/millrace/internal/parking"
 	"github.com/millrace/millrace/internal/postgres"
+	"github.com/millrace/millrace/internal/purge"
 	"github.com/millrace/millrace/internal/results"
 	"github.com/millrace/millrace/internal/retention"
 	"github.com/millrace/millrace/internal/routing"
@@ -40,7 +41,7 @@ import (
 var (
 	relayModule       = fx.Module("relay", fx.Provide(newRelay))
 	maintenanceModule = fx.Module("maintenance",
-		fx.Provide(newSweeper, newCensus, deadletter.NewGauge, parking.NewGauge, newPlaceholderGauge, newKeeper, newLetterKeeper, newResultsKeeper, newAlerts),
+		fx.Provide(newSweeper, newCensus, deadletter.NewGauge, parking.NewGauge, newPlaceholderGauge, newKeeper, newLetterKeeper, newResultsKeeper, newAlerts, newPurgeKeeper),
 		asConsumers(newRecorders), asConsumer(letterfiler.New))
 	coordinatorModule = fx.Module("coordinator", fx.Provide(newLimits, newDeclarer, newAdmitter, routing.NewWatcher), asConsumer(newCoordinatorConsumer))
 	workerModule      = fx.Module("worker", fx.Provide(newExecutors, newWorker), asConsumers((*worker.Worker).Consumers))
@@ -69,7 +70,7 @@ func newCensus(st *store.Store, log *slog.Logger, reg prometheus.Registerer) *co
 
 func runMaintenance(
 	l *loops, s *coordinator.Sweeper, census *coordinator.Census, g *deadletter.Gauge, w *alerts.Watcher, k *retention.Keeper,
-	letters *deadletter.Keeper, leases *lease.Manager, parked *parking.Gauge, kept *results.Keeper,
+	letters *deadletter.Keeper, leases *lease.Manager, parked *parking.Gauge, kept *results.Keeper, purges *purge.Keeper,
 	placeholders *projections.PlaceholderGauge,
 ) {
 	l.run("sweeper", s.Run)
@@ -82,6 +83,7 @@ func runMaintenance(
 		l.run("alerts", w.Run)
 	}
 	l.run("results keeper", func(ctx context.Context) error { return kept.Run(ctx, leases) })
+	l.run("purge", purges.Run)
 	l.run("retention", func(ctx context.Context) error { return k.Run(ctx, leases) })
 }
 
@@ -97,18 +99,22 @@ func newLetterKeeper(
 	}, log)
 }
 
-// newKeeper makes what drops partitions. Where the database has no limit of its
+// databaseRoom is how much the database may still grow. Where it has no limit of its
 // own, the disk is only known when PostgreSQL runs under this process.
-func newKeeper(cfg configs.Config, pool *pgxpool.Pool, log *slog.Logger, reg prometheus.Registerer) *retention.Keeper {
-	var room retention.Room
+func databaseRoom(cfg configs.Config) (room retention.Room) {
 	switch {
 	case cfg.Postgres.StorageLimit > 0:
 		room = retention.Limit(int64(cfg.Postgres.StorageLimit))
 	case cfg.Embedded.Postgres.Enabled:
 		room = retention.Disk(cfg.DataDir)
 	}
+	return room
+}
+
+// newKeeper makes what drops partitions.
+func newKeeper(cfg configs.Config, pool *pgxpool.Pool, log *slog.Logger, reg prometheus.Registerer) *retention.Keeper {
 	return retention.New(pool, retention.Config{
-		Outbox: cfg.Retention.Outbox, Inbox: cfg.Retention.Inbox, Events: cfg.Retention.Events, Room: room,
+		Outbox: cfg.Retention.Outbox, Inbox: cfg.Retention.Inbox, Events: cfg.Retention.Events, Room: databaseRoom(cfg),
 	}, log, reg)
 }
 

@@ -22,6 +22,7 @@ type Config struct {
 	StartDeadline time.Duration `key:"start_deadline" flag:"start-deadline" doc:"How long to wait for Kafka and PostgreSQL at start before giving up."`
 
 	API         API                         `key:"api" doc:"The REST API."`
+	GraphQL     GraphQL                     `key:"graphql" doc:"Queries over the read models, at /graphql of the API. What breaks a limit is refused with an error that names it."`
 	Admin       Admin                       `key:"admin" doc:"Metrics, health and profiles, for operators."`
 	Kafka       Kafka                       `key:"kafka" doc:"The connection to Apache Kafka."`
 	Postgres    Postgres                    `key:"postgres" doc:"The connection to PostgreSQL."`
@@ -44,7 +45,7 @@ type Config struct {
 type API struct {
 	Listen          string        `key:"listen" flag:"api-listen" doc:"The address of the REST API and the console. Port 0 takes any free port."`
 	MaxBodyBytes    Size          `key:"max_body_bytes" doc:"The largest request body that is read; a larger one is refused with 413."`
-	MaxStreams      int           `key:"max_streams" doc:"How many live streams of events may be open at once; one more is refused with 503. Each takes about 100 KiB."`
+	MaxStreams      int           `key:"max_streams" doc:"How many live streams of events may be open at once; one more is refused with 503. Each takes about 32 KiB."`
 	ShutdownTimeout time.Duration `key:"shutdown_timeout" doc:"How long requests in flight may take to end after a stop was asked for."`
 	QueryTimeout    time.Duration `key:"query_timeout" doc:"How long one query of the read models may take, lists and statistics of REST and GraphQL; a longer one is refused with 504."`
 	Auth            Auth          `key:"auth" doc:"Authentication of callers."`
@@ -66,6 +67,22 @@ type ServerTLS struct {
 
 // Enabled says whether the listener speaks TLS.
 func (t ServerTLS) Enabled() bool { return t.CertFile != "" && t.KeyFile != "" }
+
+// GraphQL configures queries over the read models.
+type GraphQL struct {
+	Introspection bool          `key:"introspection" doc:"Let those who may query look at the schema too. Who may query is a matter of api.auth."`
+	MaxBodyBytes  Size          `key:"max_body_bytes" doc:"The largest request body."`
+	MaxTokens     int           `key:"max_tokens" doc:"The most words and signs of a document."`
+	MaxDepth      int           `key:"max_depth" doc:"How deep fields may lie within each other, and objects in arguments and variables."`
+	MaxCost       int           `key:"max_cost" doc:"The most fields that an answer may have, by estimate: the sizes of lists within each other multiply."`
+	MaxRootFields int           `key:"max_root_fields" doc:"The most fields of the query itself."`
+	MaxAliases    int           `key:"max_aliases" doc:"The most fields that are given another name."`
+	MaxDirectives int           `key:"max_directives" doc:"The most directives of a document."`
+	MaxListLength int           `key:"max_list_length" doc:"The longest list in arguments and variables, such as that of an in."`
+	MaxPageSize   int           `key:"max_page_size" doc:"The most rows that a list may be asked for at once."`
+	MaxConcurrent int           `key:"max_concurrent" doc:"How many statements all queries of this process run at once; others wait. It keeps connections free for the rest."`
+	Timeout       time.Duration `key:"timeout" doc:"How long a query may take."`
+}
 
 // Admin configures the listener for operators.
 type Admin struct {

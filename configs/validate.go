@@ -44,6 +44,7 @@ func (c *Config) validate(origins Origins) error {
 	v.positiveDurations()
 	v.process()
 	v.listeners()
+	v.graphql()
 	v.kafka()
 	v.postgres()
 	v.topics()
@@ -134,6 +135,26 @@ func (v *validation) process() {
 	}
 	if c.Embedded.Postgres.Enabled {
 		v.fault("embedded.postgres.enabled", "the embedded PostgreSQL is for development: with env production name a real one in postgres.dsn")
+	}
+}
+
+// graphqlTimeout is less than a server takes to give up an answer.
+const graphqlTimeout = 50 * time.Second
+
+func (v *validation) graphql() {
+	g := v.c.GraphQL
+	number(v, "graphql.max_body_bytes", g.MaxBodyBytes, KiB, 16*MiB)
+	number(v, "graphql.max_tokens", g.MaxTokens, 100, 20_000)
+	number(v, "graphql.max_depth", g.MaxDepth, 3, 50)
+	number(v, "graphql.max_cost", g.MaxCost, 1000, 100_000_000)
+	number(v, "graphql.max_root_fields", g.MaxRootFields, 1, 1000)
+	number(v, "graphql.max_aliases", g.MaxAliases, 1, 10_000)
+	number(v, "graphql.max_directives", g.MaxDirectives, 1, 1000)
+	number(v, "graphql.max_list_length", g.MaxListLength, 1, 10_000)
+	number(v, "graphql.max_page_size", g.MaxPageSize, 1, 1000)
+	number(v, "graphql.max_concurrent", g.MaxConcurrent, 1, 1000)
+	if g.Timeout > graphqlTimeout {
+		v.fault("graphql.timeout", "must be at most %s, not %s", formatDuration(graphqlTimeout), formatDuration(g.Timeout))
 	}
 }
 

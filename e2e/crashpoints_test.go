@@ -111,6 +111,9 @@ func (c *crasher) crash(point crash.Point, hurry bool) {
 	if ofRedrives(point) {
 		c.plant()
 	}
+	if ofReplays(point) {
+		c.record(point)
+	}
 	arm := filepath.Join(in.dir, "arm")
 	require.NoError(t, os.WriteFile(arm, []byte(point.Name+" 1"), 0o600))
 	require.NoError(t, os.Rename(arm, in.crashFile))
@@ -169,6 +172,9 @@ func (c *crasher) offer(point crash.Point, all []*program) bool {
 	}
 	if err == nil && ofReplays(point) {
 		err = c.replay(point, api)
+	}
+	if err == nil && ofRebuilds(point) {
+		err = c.rebuild(point, api)
 	}
 	return err == nil
 }
@@ -307,6 +313,9 @@ func (c *crasher) judge(point crash.Point, api *client.Client, all []*program) {
 	}
 	if ofReplays(point) {
 		c.judgeReplay(point)
+	}
+	if ofRebuilds(point) {
+		c.judgeRebuild(point)
 	}
 }
 

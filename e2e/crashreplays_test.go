@@ -16,6 +16,18 @@ import (
 
 func ofReplays(point crash.Point) bool { return strings.HasPrefix(point.Name, "replay.") }
 
+// record has something done that the event log then has.
+func (c *crasher) record(point crash.Point) {
+	api := c.front.client()
+	p := run(client.ProcessSpec{Command: sh("true")}, want{state: client.Completed})
+	p.request.IdempotencyKey = point.Name + "-recorded"
+	ids, err := submitOnce(c.in.t.Context(), api, []client.Request{p.request})
+	require.NoError(c.in.t, err)
+	await(c.in.t, stuckAfter, "its events are recorded", func() bool {
+		return c.in.count(`SELECT count(*) FROM event_log WHERE type = 'millrace.execution.completed.v1' AND subject = '`+ids[0]+`'`) == 1
+	})
+}
+
 // replay asks once for a replay of all events to the view of executions, under a key.
 func (c *crasher) replay(point crash.Point, api *client.Client) error {
 	_, err := api.CreateReplay(c.in.t.Context(), client.NewReplay{

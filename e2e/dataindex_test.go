@@ -51,23 +51,30 @@ func (in *installation) within(t *testing.T) *installation {
 func head[T any](all []T, n int) []T { return all[:min(n, len(all))] }
 
 // Workflows that run in the CNCF's Java SDK, whose events reach Kafka by Java's own
-// client, are in the data index as the SDK itself tells of them; and what became a
-// dead letter is processed once Kafka's own tools have copied it back.
+// client, are in the data index as the SDK itself tells of them, in the tables and over
+// GraphQL; and what became a dead letter is processed once Kafka's own tools have copied it back.
 func TestDataIndexOfForeignSoftware(t *testing.T) {
 	in := installReal(t)
-	in.serve("index", "api,relay,maintenance,"+indexRoles).ready()
+	front := in.serve("index", "api,relay,maintenance,"+indexRoles).ready()
 
 	t.Run("Java SDK", func(t *testing.T) {
-		publisher, err := dataindex.Compile(t.Context(), t.TempDir(), os.Stderr)
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute) // the first run fetches the SDK
+		defer cancel()
+		publisher, err := dataindex.Compile(ctx, t.TempDir(), os.Stderr)
 		require.NoError(t, err)
 		for _, encoding := range []string{dataindex.Bare, dataindex.Binary} {
 			t.Run(encoding, func(t *testing.T) {
-				r, err := publisher.Run(t.Context(), dataindex.Publish{
+				r, err := publisher.Run(ctx, dataindex.Publish{
 					Encoding: encoding, Brokers: strings.Join(in.brokers, ","), Topic: lifecycleTopic, Rounds: 3,
 				})
 				require.NoError(t, err)
 				require.Len(t, r.Instances, 36)
 				in.within(t).indexSees(r)
+				over := dataindex.GraphQL{URL: front.address("api"), Token: in.token}
+				indexed, err := over.Instances(ctx, map[string]any{"id": map[string]any{"in": r.IDs()}})
+				require.NoError(t, err)
+				assert.Empty(t, r.Differences(indexed), "over GraphQL")
+				assert.Len(t, indexed, len(r.Instances))
 			})
 		}
 		assert.Zero(t, in.count(`SELECT count(*) FROM dead_letters`))

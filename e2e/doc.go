@@ -21,7 +21,8 @@
 //
 // TestCrashPoints kills processes at every named point (internal/crash) and has
 // internal/verify judge what is left. TestRequirement004_... are the validations
-// that requirement 004 asks for.
+// that requirement 004 asks for. The data index is held against the CNCF Java SDK, which
+// takes a JDK, and against faults; see package dataindex.
 //
 // # When a test fails
 //

@@ -42,13 +42,13 @@ func target(cfg Config) message.HandlerMiddleware {
 			flight := flightOf(msg)
 			for i := range flight.Items {
 				item := &flight.Items[i]
-				if names, ok := item.Record.Header(HeaderTarget); ok && !cfg.Untargeted && !lists(string(names), cfg.Consumer) {
+				if !cfg.Untargeted && !Targets(item.Record, cfg.Consumer) {
 					item.Outcome = NotTargeted
 					continue
 				}
 				if session, ok := item.Record.Header(HeaderReplaySession); ok && len(session) > 0 {
 					item.ReplaySession = string(session)
-					item.Record.Timestamp = originalTime(item.Record)
+					item.Record.Timestamp = OriginalTime(item.Record)
 					if !cfg.Replay {
 						item.Outcome = ReplayDropped
 					}
@@ -59,9 +59,9 @@ func target(cfg Config) message.HandlerMiddleware {
 	}
 }
 
-// originalTime is the time that a replayed record had before, where it tells one that
+// OriginalTime is the time that a replayed record had before, where it tells one that
 // is not later than its own: whoever made the header up has made it older at most.
-func originalTime(r topics.Record) time.Time {
+func OriginalTime(r topics.Record) time.Time {
 	value, ok := r.Header(HeaderReplayTime)
 	if !ok {
 		return r.Timestamp
@@ -71,6 +71,13 @@ func originalTime(r topics.Record) time.Time {
 		return r.Timestamp
 	}
 	return time.UnixMilli(millis)
+}
+
+// Targets reports whether a consumer of that name may act on the record: it names no
+// consumers, or this one among others.
+func Targets(r topics.Record, consumer string) bool {
+	names, ok := r.Header(HeaderTarget)
+	return !ok || lists(string(names), consumer)
 }
 
 // lists reports whether the comma-separated names contain name. An empty list

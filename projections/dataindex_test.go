@@ -177,6 +177,28 @@ func TestOurOwnEventsAreOrderedByVersion(t *testing.T) {
 	shows(t, rows["task_instances"][0], map[string]any{"status": "RUNNING", "end": nil, "error_title": nil})
 }
 
+// The longest keys and names there may be fit into every index, also such as cannot be
+// compressed.
+func TestTheLongestNamesFitIntoTheIndexes(t *testing.T) {
+	t.Parallel()
+	random := rand.New(rand.NewPCG(3, 4))
+	noise := func(n int) string {
+		b := make([]byte, n)
+		for i := range b {
+			b[i] = byte('a' + random.IntN(26))
+		}
+		return string(b)
+	}
+	id, name := noise(1024), func() string { return noise(5000) }
+	workflows, tasks := indexed(t, database(t),
+		flowEvent{kind: "workflow.started", at: "00:00", data: `{"instanceId":"` + id + `","workflowName":"` + name() + `","workflowNamespace":"` + name() + `","workflowVersion":"` + name() + `"}`},
+		flowEvent{kind: "task.faulted", at: "00:00", data: `{"instanceId":"` + id + `","taskPosition":"` + noise(1024) + `","taskName":"` + name() + `","taskExecutionId":"` + name() +
+			`","error":{"type":"` + name() + `","title":"` + name() + `","instance":"` + name() + `"}}`},
+	)
+	assert.Len(t, workflows, 1)
+	assert.Len(t, tasks, 1)
+}
+
 // A reopening takes back what the end said, and only that.
 func TestAReopeningClearsTheEnd(t *testing.T) {
 	t.Parallel()
@@ -228,7 +250,7 @@ func TestValuesThatPostgreSQLCannotHold(t *testing.T) {
 	require.NoError(t, tx.QueryRow(t.Context(), `SELECT name, namespace, input::text, output #>> '{}', error_title, error_detail FROM workflow_instances WHERE id = 'w'`).
 		Scan(&name, &namespace, &input, &output, &title, &detail))
 	assert.Equal(t, "a\uFFFDb", name)
-	assert.Equal(t, long[:1024], namespace, "short enough for an index")
+	assert.Equal(t, long[:254], namespace, "short enough for an index")
 	assert.Contains(t, input, `"n": ["1e999999", 0, "1E-20000", "9999`)
 	assert.Contains(t, input, "\"a\uFFFD\": \"\uFFFD\"")
 	assert.Contains(t, input, `"ok": 1.50`)

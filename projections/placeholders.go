@@ -27,25 +27,24 @@ type Placeholder struct {
 
 // Bounds of Page.Size.
 const (
-	PageSizeDefault = 50
-	PageSizeMax     = 1000
+	pageSizeDefault = 50
+	pageSizeMax     = 1000
 )
 
-// Page is a piece of a list.
+// Page says which part of a list is wanted.
 type Page struct {
-	// Size is the largest number of rows, 1 to PageSizeMax. Zero means
-	// PageSizeDefault.
+	// Size is the largest number of entries, 50 when it is 0, at most 1 000.
 	Size int
-	// Token is the NextToken of the page before; empty for the first.
+	// Token continues a list; empty begins it.
 	Token string
 }
 
-// Querier is the part of a pool that lists need.
+// Querier is the part of a pool or a transaction that lists need.
 type Querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
-// Reader lists what is known of the placeholders in one database.
+// Reader lists placeholders of one database.
 type Reader struct{ db Querier }
 
 // NewReader returns a reader on the pool.
@@ -67,9 +66,9 @@ const isPlaceholder = "name IS NULL AND status IS NULL"
 func PlaceholderList(ctx context.Context, db Querier, olderThan time.Duration, p Page) (PlaceholderPage, error) {
 	size := p.Size
 	if size == 0 {
-		size = PageSizeDefault
+		size = pageSizeDefault
 	}
-	size = min(max(size, 1), PageSizeMax)
+	size = min(max(size, 1), pageSizeMax)
 	q := &postgres.Conditions{}
 	q.Where(isPlaceholder)
 	q.Where("created_at < now() - make_interval(secs => %s)", olderThan.Seconds())

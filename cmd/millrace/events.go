@@ -15,11 +15,17 @@ import (
 func (c *cli) eventsGroup() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "events",
-		Short: "Follow what happens, as it happens",
-		Args:  cobra.ArbitraryArgs,
-		RunE:  group,
+		Short: "Follow what happens, and search what has happened",
+		Long: `Follow the events of executions and workflows as they happen, or search those that are
+recorded: the event log keeps them for retention.events. The history of one execution is
+shown by "millrace executions events"; records of any topic, as they lie at the broker,
+by "millrace topics tail".`,
+		Example: `  millrace events tail --user ada
+  millrace events search --type failed --from 24h`,
+		Args: cobra.ArbitraryArgs,
+		RunE: group,
 	}
-	cmd.AddCommand(c.eventsTailCommand())
+	cmd.AddCommand(c.eventsTailCommand(), c.eventsSearchCommand())
 	return cmd
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/millrace/millrace/internal/client"
+	"github.com/millrace/millrace/topics"
 )
 
 func (c *cli) eventsCommand() *cobra.Command {
@@ -51,6 +52,9 @@ func (c *cli) eventListing(events []client.Event) listing[client.Event] {
 
 // shortType takes the parts off a type that all of them share.
 func shortType(kind string) string {
+	if topics.IsLifecycle(kind) {
+		return strings.TrimSuffix(strings.TrimPrefix(kind, "io.serverlessworkflow."), ".v1")
+	}
 	short := strings.TrimPrefix(strings.TrimPrefix(kind, "millrace."), "execution.")
 	if short == kind {
 		return kind
@@ -60,6 +64,9 @@ func shortType(kind string) string {
 
 // eventDetail says what an event adds to its type.
 func eventDetail(e client.Event) string {
+	if told, ok := lifecycleOf(e); ok {
+		return lifecycleDetail(told)
+	}
 	var data struct {
 		Attempt          int    `json:"attempt"`
 		Worker           string `json:"worker"`

@@ -52,3 +52,22 @@ func TestEventDetail(t *testing.T) {
 		assert.Equal(t, strings.ReplaceAll(want[name], "@pod", pod.Name), eventDetail(client.Event{Type: typ.Name, Data: data}), name)
 	}
 }
+
+// Events of workflows read alike, whichever engine wrote them.
+func TestLifecycleEvents(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ kind, data, subject, short, detail string }{
+		{"io.serverlessworkflow.task.faulted.v1",
+			`{"instanceId":"i1","taskPosition":"do/0/pay","taskName":"pay","attempt":1,"error":{"type":"u","title":"Gone","detail":"no money"}}`,
+			"i1", "task.faulted", "do/0/pay, attempt 1, FAULTED, no money"},
+		{"io.serverlessworkflow.workflow.started.v1",
+			`{"name":"i1","definition":{"namespace":"shop","name":"order","version":"1.0"},"startedAt":1767225600.5}`,
+			"i1", "workflow.started", "shop/order, version 1.0, RUNNING"},
+		{"io.serverlessworkflow.workflow.started.v1", `[]`, "-", "workflow.started", ""},
+	} {
+		e := client.Event{ID: "1", Source: "/x", Type: c.kind, Time: noon(), Data: json.RawMessage(c.data)}
+		assert.Equal(t, c.subject, eventSubject(e))
+		assert.Equal(t, c.short, shortType(e.Type))
+		assert.Equal(t, c.detail, eventDetail(e))
+	}
+}

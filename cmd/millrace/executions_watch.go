@@ -196,7 +196,7 @@ func (c *cli) printEvent(e client.Event) error {
 		_, err = fmt.Fprintln(c.out, e.ID)
 	default:
 		at := e.Time.Local().Format("15:04:05.000")
-		_, err = fmt.Fprintf(c.out, "%s  %-36s  %-16s  %s\n", at, cmp.Or(oneLine(e.Subject), "-"), shortType(e.Type), oneLine(eventDetail(e)))
+		_, err = fmt.Fprintf(c.out, "%s  %-36s  %-16s  %s\n", at, oneLine(eventSubject(e)), shortType(e.Type), oneLine(eventDetail(e)))
 	}
 	return err
 }

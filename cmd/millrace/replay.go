@@ -264,9 +264,14 @@ func (c *cli) describeReplay(w io.Writer, r client.Replay) error {
 // barWidth is how many characters a bar of progress has.
 const barWidth = 30
 
+// bar is a bar of progress.
+func bar(share float64) string {
+	full := int(share * barWidth)
+	return "[" + strings.Repeat("#", full) + strings.Repeat(".", barWidth-full) + "]"
+}
+
 func replayProgress(r client.Replay) string {
-	full := int(r.Progress * barWidth)
-	text := fmt.Sprintf("[%s%s] %s, %s published", strings.Repeat("#", full), strings.Repeat(".", barWidth-full), percent(r.Progress), publishedText(r))
+	text := fmt.Sprintf("%s %s, %s published", bar(r.Progress), percent(r.Progress), publishedText(r))
 	if r.Skipped > 0 {
 		text += fmt.Sprintf(", %d not chosen", r.Skipped)
 	}

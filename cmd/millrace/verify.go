@@ -50,12 +50,14 @@ func (c *cli) verifyCommand() *cobra.Command {
 	var dsn string
 	var options verify.Options
 	var list bool
+	var since string
 	cmd := &cobra.Command{
 		Use:   "verify",
 		Short: "Verify in the database that nothing was lost, doubled or reordered",
 		Long:  verifyLong,
 		Example: `  millrace verify
   millrace verify --settled -o json
+  millrace verify --since 24h
   millrace verify --only events-complete,publish-order --rows 100`,
 		Args: args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -67,6 +69,13 @@ func (c *cli) verifyCommand() *cobra.Command {
 			case list:
 				return c.listAssertions()
 			}
+			at, err := moment("--since", since, c.now())
+			if err != nil {
+				return err
+			}
+			if at != nil {
+				options.Since = *at
+			}
 			return c.withPool(cmd.Context(), dsn, func(pool *pgxpool.Pool) error {
 				return c.verify(cmd.Context(), pool, options)
 			})
@@ -74,6 +83,7 @@ func (c *cli) verifyCommand() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringSliceVar(&options.Only, "only", nil, "run these assertions only")
+	flags.StringVar(&since, "since", "", "only executions requested since then: a time such as 2026-11-21T10:00:00Z or a duration such as 2h")
 	flags.BoolVar(&options.Settled, "settled", false, "nothing is under way: assert too that everything has been published and consumed")
 	flags.IntVar(&options.Rows, "rows", verify.RowsDefault, "how many findings of each assertion to show")
 	flags.DurationVar(&options.Timeout, "timeout", verify.TimeoutDefault, "how long the whole run may take")

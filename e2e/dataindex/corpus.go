@@ -8,8 +8,8 @@
 // events. The recordings differ in how an event is put into a record, and each is a
 // run of its own.
 //
-// To record them again, build the program and run it once per encoding; see the
-// section "Proof with foreign software" of docs/data-index.md.
+// The program runs by hand with `go run ./e2e/dataindex/publish`, which also records
+// anew; docs/chaos.md has the whole proof.
 package dataindex
 
 import (

@@ -96,14 +96,19 @@ type Publish struct {
 	Topic   string
 	// Rounds is how often each workflow is run. Defaults to 1.
 	Rounds int
+	// Record is a directory for the two files of the recording; empty keeps none.
+	Record string
 }
 
 // Run runs the workflows and returns what was published, once the broker has
 // acknowledged all of it, with what the SDK says of the instances.
 func (p *Publisher) Run(ctx context.Context, what Publish) (Recording, error) {
-	run, err := os.MkdirTemp(p.dir, "run-")
-	if err != nil {
-		return Recording{}, fmt.Errorf("run publisher: %w", err)
+	run := what.Record
+	if run == "" {
+		var err error
+		if run, err = os.MkdirTemp(p.dir, "run-"); err != nil {
+			return Recording{}, fmt.Errorf("run publisher: %w", err)
+		}
 	}
 	args := []string{
 		// The just-in-time compiler costs such a short run more than it brings.

@@ -14,13 +14,9 @@ package deadletter
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/millrace/millrace/internal/crash"
@@ -81,24 +77,12 @@ func Others(consumers []pipeline.Consumer, further ...topics.Topic) []pipeline.C
 	return filers
 }
 
-var notInNames = regexp.MustCompile(`[^a-z0-9._-]+`)
-
-// maxTopicInName leaves room for the rest of a consumer's name.
-const maxTopicInName = 70
-
-// nameFor makes a name out of that of the topic. One that has to be changed gets
-// something of its own, so that no two topics share a name.
+// nameFor is the name of the consumer that files the letters of a topic.
 func nameFor(topic topics.Topic) string {
 	if topic == topics.DeadLetters {
 		return Name
 	}
-	name := notInNames.ReplaceAllString(strings.ToLower(string(topic)), "-")
-	name = name[:min(len(name), maxTopicInName)]
-	if name != string(topic) {
-		sum := sha256.Sum256([]byte(topic))
-		name += "." + hex.EncodeToString(sum[:4])
-	}
-	return Name + "." + name
+	return pipeline.NameOf(Name, topic)
 }
 
 // letterOf returns the letter that a record of the topic is, or one about the

@@ -13,7 +13,6 @@ package recorder
 
 import (
 	"context"
-	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -36,30 +35,24 @@ const gather = 100 * time.Millisecond
 const batchSize = 1000
 
 // NameOf returns the name of the consumer that records a topic: recorder for
-// execution_events, recorder-<topic> for others. It never changes.
+// execution_events, recorder.<topic> for others. It never changes.
 func NameOf(t topics.Topic) string {
 	if t == topics.ExecutionEvents {
 		return Name
 	}
-	return Name + "-" + strings.Map(func(c rune) rune {
-		if c == '.' || c == '_' || c == '-' || '0' <= c && c <= '9' || 'a' <= c && c <= 'z' {
-			return c
-		}
-		return '-'
-	}, strings.ToLower(string(t)))
+	return pipeline.NameOf(Name, t)
 }
 
 // Consumers returns a consumer for each of the topics. That of execution_events
 // registers its metrics.
 func Consumers(reg prometheus.Registerer, recorded []topics.Topic) []pipeline.Consumer {
-	log := eventlog.NewWriter()
 	list := make([]pipeline.Consumer, len(recorded))
 	for i, t := range recorded {
 		after := func([]topics.Record) {}
 		if t == topics.ExecutionEvents {
 			after = observe(reg)
 		}
-		list[i] = consumer(t, log, after)
+		list[i] = consumer(t, after)
 	}
 	return list
 }
@@ -69,12 +62,12 @@ func New(reg prometheus.Registerer) pipeline.Consumer {
 	return Consumers(reg, []topics.Topic{topics.ExecutionEvents})[0]
 }
 
-func consumer(t topics.Topic, log *eventlog.Writer, after func([]topics.Record)) pipeline.Consumer {
+func consumer(t topics.Topic, after func([]topics.Record)) pipeline.Consumer {
 	return pipeline.Consumer{
 		Name:  NameOf(t),
 		Topic: t,
 		Handle: pipeline.OnBatchTx(func(ctx context.Context, tx pipeline.Tx, batch []topics.Record) error {
-			if err := log.Append(ctx, tx, batch); err != nil {
+			if err := eventlog.Append(ctx, tx, batch); err != nil {
 				return err
 			}
 			pipeline.AfterCommit(tx, func() { after(batch) })

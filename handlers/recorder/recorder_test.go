@@ -120,7 +120,7 @@ func TestTopicsAreRecordedByConsumersOfTheirOwn(t *testing.T) {
 		require.NoError(t, c.Validate())
 		names = append(names, c.Name)
 	}
-	assert.Equal(t, []string{"recorder", "recorder-flow-lifecycle-out", "recorder-billing.orders_1", "recorder-k-se"}, names,
+	assert.Equal(t, []string{"recorder", "recorder.flow-lifecycle-out", "recorder.billing.orders_1.8521c6ad", "recorder.k-se.28f37578"}, names,
 		"they are consumer groups: another name reads the topic again")
 }
 

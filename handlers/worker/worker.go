@@ -120,7 +120,7 @@ func ConsumerOf(topic topics.Topic) string {
 	if topic == topics.ExecutionTasks {
 		return ConsumerName
 	}
-	return ConsumerName + "." + string(topic)
+	return pipeline.NameOf(ConsumerName, topic)
 }
 
 // take claims the execution of a task record if the worker serves it and has room.

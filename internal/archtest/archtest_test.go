@@ -84,6 +84,11 @@ func rules() []rule {
 			"only the stock driver knows that client, so that it can be left out of a build",
 		},
 		{
+			[]string{"github.com/99designs/gqlgen", "github.com/vektah/gqlparser"},
+			[]string{"internal/server/graphql"},
+			"only its server knows a GraphQL library",
+		},
+		{
 			[]string{module + "/app"},
 			[]string{"cmd", "examples", "bench", "e2e"},
 			"app is the top: what it assembles must not know it",
@@ -130,6 +135,7 @@ func TestDirection(t *testing.T) {
 		"internal/lifecycle":     {"topics"},
 		"internal/lease":         {"internal/postgres", "internal/crash"},
 		"internal/crash":         {},
+		"internal/replay":        {"topics", "middleware", "internal/crash", "internal/eventlog", "internal/lease", "internal/postgres", "internal/secret"},
 		"internal/postgres":      {"internal/secret"},
 		"internal/query":         {"internal/postgres", "internal/execution"},
 	}

@@ -98,6 +98,7 @@ func (c *Client) Close() { c.options.HTTP.CloseIdleConnections() }
 type call struct {
 	method string
 	path   []string // segments behind /v1
+	root   bool     // there is no /v1 before the path
 	query  url.Values
 	body   any
 	header http.Header
@@ -112,7 +113,11 @@ func (c *Client) request(ctx context.Context, k call) (*http.Request, error) {
 		}
 		body = bytes.NewReader(encoded)
 	}
-	target := c.base.JoinPath(append([]string{"v1"}, escapeAll(k.path)...)...)
+	prefix := []string{"v1"}
+	if k.root {
+		prefix = nil
+	}
+	target := c.base.JoinPath(append(prefix, escapeAll(k.path)...)...)
 	target.RawQuery = k.query.Encode()
 	req, err := http.NewRequestWithContext(ctx, k.method, target.String(), body)
 	if err != nil {

@@ -3,6 +3,7 @@ package eventlog_test
 import (
 	"fmt"
 	"math"
+	"sync"
 	"testing"
 	"time"
 
@@ -136,4 +137,52 @@ func TestWhatIsNoEventIsLoggedWithWhatIsKnown(t *testing.T) {
 	entries, _, err = eventlog.BySubject(t.Context(), pool, "\x00", eventlog.Cursor{}, 10)
 	require.NoError(t, err)
 	assert.Empty(t, entries)
+}
+
+// A topic or a partition that was added by a transaction that came to nothing is not
+// taken for known; batches may hold several of them, and repeat themselves.
+func TestOnlyWhatIsCommittedIsKnown(t *testing.T) {
+	t.Parallel()
+	pool := database(t)
+	batch := []topics.Record{event(t, "e1", 1, 5), event(t, "e1", 2, 6)}
+	batch = append(batch, batch[1])
+	earlier := event(t, "e1", 3, 2)
+	batch[0].Topic, batch[0].TopicID = "orders", [16]byte{7}
+	tx, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, eventlog.Append(t.Context(), tx, batch))
+	require.NoError(t, tx.Rollback(t.Context()))
+	for range 3 {
+		require.NoError(t, eventlog.Append(t.Context(), pool, batch))
+	}
+	require.NoError(t, eventlog.Append(t.Context(), pool, []topics.Record{earlier}), "from before its beginning")
+	require.NoError(t, eventlog.Append(t.Context(), pool, []topics.Record{event(t, "e1", 4, 7), earlier}), "not in order")
+	var rows, topicsKnown int
+	require.NoError(t, pool.QueryRow(t.Context(), `SELECT count(*), (SELECT count(*) FROM event_log_topics) FROM event_log`).Scan(&rows, &topicsKnown))
+	assert.Equal(t, 4, rows)
+	assert.Equal(t, 2, topicsKnown)
+	logs, err := eventlog.Logs(t.Context(), pool)
+	require.NoError(t, err)
+	assert.Len(t, logs, 2)
+	var first int64
+	require.NoError(t, pool.QueryRow(t.Context(), `SELECT first_offset FROM event_log_partitions JOIN event_log_topics ON no = topic_no
+		WHERE topic = 'execution_events'`).Scan(&first))
+	assert.EqualValues(t, 2, first)
+}
+
+// Two processes that have not noticed yet which of them owns a partition add the same
+// topic at once; one waits for the other.
+func TestATopicIsAddedOnce(t *testing.T) {
+	t.Parallel()
+	pool := database(t)
+	var wg sync.WaitGroup
+	for i := range int64(4) {
+		r := event(t, "e1", i, i)
+		r.Partition = int32(i)
+		wg.Go(func() { assert.NoError(t, eventlog.Append(t.Context(), pool, []topics.Record{r})) })
+	}
+	wg.Wait()
+	logs, err := eventlog.Logs(t.Context(), pool)
+	require.NoError(t, err)
+	assert.Len(t, logs, 4)
 }

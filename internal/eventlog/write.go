@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -24,79 +23,71 @@ type Tx interface {
 // Append adds records to the log. Those that it has already are left as they
 // are. A record that is no event is logged with what is known of it: its place,
 // key, headers, value and time.
+//
+// Nobody else may append records of the same partitions meanwhile; the owner of a
+// partition is alone with it while its position is locked.
 func Append(ctx context.Context, tx Tx, records []topics.Record) error {
-	return NewWriter().Append(ctx, tx, records)
-}
-
-// Writer appends to the log, and remembers what it has found out about topics and
-// partitions. It is safe for concurrent use.
-type Writer struct {
-	mu      sync.Mutex
-	numbers map[topicName]int16
-	begins  map[partition]int64
-}
-
-// topicName is a topic as the broker knows it.
-type topicName struct {
-	id   [16]byte
-	name string
-}
-
-// partition is a partition as the log knows it.
-type partition struct {
-	topic  int16
-	number int32
-}
-
-// NewWriter returns a writer that knows nothing yet.
-func NewWriter() *Writer {
-	return &Writer{numbers: map[topicName]int16{}, begins: map[partition]int64{}}
-}
-
-// Append is Append for callers that do it often.
-func (w *Writer) Append(ctx context.Context, tx Tx, records []topics.Record) error {
 	if len(records) == 0 {
 		return nil
 	}
-	if err := w.append(ctx, tx, records); err != nil {
+	if err := appendAll(ctx, tx, records); err != nil {
 		return fmt.Errorf("append %d records to the event log: %w", len(records), err)
 	}
 	return nil
 }
 
-func (w *Writer) append(ctx context.Context, tx Tx, records []topics.Record) error {
-	numbers := make([]int16, len(records))
-	first := map[partition]topics.Record{}
-	for i, r := range records {
-		no, err := w.number(ctx, tx, topicName{r.TopicID, r.Topic})
-		if err != nil {
-			return err
-		}
-		numbers[i] = no
-		p := partition{no, r.Partition}
+// place is a partition of a topic as the broker knows it.
+type place struct {
+	topic     [16]byte
+	name      string
+	partition int32
+}
+
+func appendAll(ctx context.Context, tx Tx, records []topics.Record) error {
+	first := map[place]topics.Record{}
+	for _, r := range records {
+		p := place{r.TopicID, r.Topic, r.Partition}
 		if f, seen := first[p]; !seen || r.Offset < f.Offset {
 			first[p] = r
 		}
 	}
-	fresh := true
+	known := make(map[place]int16, len(first))
+	fresh := !repeats(records)
 	for p, r := range first {
-		if err := w.begin(ctx, tx, p, r); err != nil {
+		no, isFresh, err := locate(ctx, tx, r)
+		if err != nil {
 			return err
 		}
-		if fresh {
-			// The owner of a partition is alone with it, so what is not there now does not
-			// come in between.
-			if err := tx.QueryRow(ctx, freshSQL, p.topic, p.number, r.Offset).Scan(&fresh); err != nil {
-				return err
-			}
-		}
+		known[p], fresh = no, fresh && isFresh
 	}
-	if fresh && !repeats(records) {
+	numbers := make([]int16, len(records))
+	for i, r := range records {
+		numbers[i] = known[place{r.TopicID, r.Topic, r.Partition}]
+	}
+	if fresh {
+		// What is not there now does not come in between: see Append.
 		_, err := tx.CopyFrom(ctx, pgx.Identifier{"event_log"}, columns, &source{records: records, numbers: numbers})
 		return err
 	}
 	_, err := tx.Exec(ctx, appendSQL, arrays(records, numbers)...)
 	return err
+}
+
+// locate returns the number of the topic of a record, which is the first of its
+// partition in a batch, and whether the log holds nothing of the partition from there
+// on. It notes where the log of the partition begins, when that is new. Nothing is
+// remembered from one batch to the next: what a transaction adds may come to nothing.
+func locate(ctx context.Context, tx Tx, r topics.Record) (no int16, fresh bool, err error) {
+	var begins *int64
+	err = tx.QueryRow(ctx, locateSQL, r.TopicID, r.Topic, r.Partition, r.Offset).Scan(&no, &begins, &fresh)
+	if errors.Is(err, pgx.ErrNoRows) {
+		fresh = true
+		err = tx.QueryRow(ctx, addTopicSQL, r.TopicID, r.Topic).Scan(&no)
+	}
+	if err == nil && (begins == nil || *begins > r.Offset) {
+		_, err = tx.Exec(ctx, beginSQL, no, r.Partition, r.Offset, storable(r.Timestamp))
+	}
+	return no, fresh, err
 }
 
 // repeats reports whether two records are at one place.
@@ -110,67 +101,27 @@ func repeats(records []topics.Record) bool {
 }
 
 const (
-	freshSQL = `SELECT NOT EXISTS (SELECT FROM event_log WHERE topic_no = $1 AND partition = $2 AND "offset" >= $3)`
+	locateSQL = `
+		SELECT t.no, p.first_offset, NOT EXISTS (SELECT FROM event_log WHERE topic_no = t.no AND partition = $3 AND "offset" >= $4)
+		FROM event_log_topics t LEFT JOIN event_log_partitions p ON p.topic_no = t.no AND p.partition = $3
+		WHERE t.topic_id = $1 AND t.topic = $2`
+
+	// Who adds the same topic at the same time waits, and gets its number.
+	addTopicSQL = `
+		INSERT INTO event_log_topics (topic_id, topic) VALUES ($1, $2)
+		ON CONFLICT (topic_id, topic) DO UPDATE SET topic = EXCLUDED.topic RETURNING no`
+
+	beginSQL = `
+		INSERT INTO event_log_partitions (topic_no, partition, first_offset, first_time) VALUES ($1, $2, $3, $4)
+		ON CONFLICT (topic_no, partition) DO UPDATE SET first_offset = EXCLUDED.first_offset, first_time = EXCLUDED.first_time
+		WHERE event_log_partitions.first_offset > EXCLUDED.first_offset`
 
 	appendSQL = `
 		INSERT INTO event_log ("offset", time, appended_at, sequence, partition, topic_no, key, type, source, event_id, subject, headers, value)
 		SELECT * FROM unnest($1::int8[], $2::timestamptz[], $3::timestamptz[], $4::int8[], $5::int4[], $6::int2[], $7::bytea[],
 			$8::text[], $9::text[], $10::text[], $11::text[], $12::bytea[], $13::bytea[])
 		ON CONFLICT DO NOTHING`
-
-	findTopicSQL = `SELECT no FROM event_log_topics WHERE topic_id = $1 AND topic = $2`
-	addTopicSQL  = `
-		INSERT INTO event_log_topics (topic_id, topic) VALUES ($1, $2)
-		ON CONFLICT (topic_id, topic) DO UPDATE SET topic = EXCLUDED.topic RETURNING no`
-
-	findBeginSQL = `SELECT first_offset FROM event_log_partitions WHERE topic_no = $1 AND partition = $2`
-	addBeginSQL  = `
-		INSERT INTO event_log_partitions (topic_no, partition, first_offset, first_time) VALUES ($1, $2, $3, $4)
-		ON CONFLICT (topic_no, partition) DO UPDATE SET first_offset = EXCLUDED.first_offset, first_time = EXCLUDED.first_time
-		WHERE event_log_partitions.first_offset > EXCLUDED.first_offset`
 )
-
-// number returns the number of a topic, which it is given when it has none. Only
-// what others have committed is remembered: what this transaction adds may come to
-// nothing.
-func (w *Writer) number(ctx context.Context, tx Tx, t topicName) (int16, error) {
-	w.mu.Lock()
-	no, known := w.numbers[t]
-	w.mu.Unlock()
-	if known {
-		return no, nil
-	}
-	err := tx.QueryRow(ctx, findTopicSQL, t.id, t.name).Scan(&no)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return no, tx.QueryRow(ctx, addTopicSQL, t.id, t.name).Scan(&no)
-	}
-	if err == nil {
-		w.mu.Lock()
-		w.numbers[t] = no
-		w.mu.Unlock()
-	}
-	return no, err
-}
-
-// begin notes where the log of a partition begins, when that is new.
-func (w *Writer) begin(ctx context.Context, tx Tx, p partition, first topics.Record) error {
-	w.mu.Lock()
-	begins, known := w.begins[p]
-	w.mu.Unlock()
-	if known && begins <= first.Offset {
-		return nil
-	}
-	err := tx.QueryRow(ctx, findBeginSQL, p.topic, p.number).Scan(&begins)
-	switch {
-	case errors.Is(err, pgx.ErrNoRows) || err == nil && begins > first.Offset:
-		_, err = tx.Exec(ctx, addBeginSQL, p.topic, p.number, first.Offset, storable(first.Timestamp))
-	case err == nil:
-		w.mu.Lock()
-		w.begins[p] = begins
-		w.mu.Unlock()
-	}
-	return err
-}
 
 var columns = []string{
 	"offset", "time", "appended_at", "sequence", "partition", "topic_no", "key", "type", "source", "event_id", "subject", "headers", "value",

@@ -98,11 +98,14 @@ func (s *Store) Take(ctx context.Context, p pipeline.Partition) (pipeline.Positi
 	return pos, nil
 }
 
+// What lies between the new position and the old one stays in effect; reached says so
+// to those who compare the effects with the log.
 const seekPartition = `
 INSERT INTO consumer_offsets AS o (consumer_group, topic_id, topic, partition, next_offset, owner_epoch, sought)
 VALUES ($1, $2, $3, $4, $5, 1, true)
 ON CONFLICT (consumer_group, topic_id, partition)
-DO UPDATE SET next_offset = excluded.next_offset, owner_epoch = o.owner_epoch + 1, sought = true, topic = excluded.topic, updated_at = now()`
+DO UPDATE SET next_offset = excluded.next_offset, owner_epoch = o.owner_epoch + 1, sought = true, topic = excluded.topic, updated_at = now(),
+    reached = greatest(o.reached, o.next_offset)`
 
 // Seek sets the position of a partition to next (pipeline.NoOffset: where a new
 // consumer starts) and fences its owner, which notices with its next effect. It

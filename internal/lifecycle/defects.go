@@ -32,6 +32,10 @@ const (
 // of tables.
 const MaxKeyBytes = 1024
 
+// MaxNameBytes is how much is kept of a name (of a definition, its namespace and version,
+// of a task), so that an index can hold several of them beside a key.
+const MaxNameBytes = 255
+
 // defect words a fault of an event. Field is an attribute, or a JSON pointer into the
 // data.
 func defect(code, field, message string) error {

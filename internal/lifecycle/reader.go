@@ -111,6 +111,11 @@ func (e *Event) complete(data *members, env topics.Envelope) error {
 	if e.LastUpdate.IsZero() {
 		e.LastUpdate = now
 	}
+	for _, text := range []*string{&e.Namespace, &e.Name, &e.Version, &e.TaskName, &e.TaskExecutionID} {
+		if len(*text) > MaxNameBytes {
+			*text = strings.ToValidUTF8((*text)[:MaxNameBytes], "")
+		}
+	}
 	for _, doc := range []*json.RawMessage{&e.Input, &e.Output} {
 		stored, altered := Storable(*doc)
 		*doc, e.Altered = stored, e.Altered || altered

@@ -178,6 +178,8 @@ func TestASessionEndsWhereTheTopicEndedWhenItWasMade(t *testing.T) {
 	b.record(t, all[:4]...)
 	b.broker.lay(all[:8]...) // the recorder is behind by four
 	s := b.create(t, replay.Request{})
+	assert.Equal(t, int64(4+8), *s.Total, "nothing is known of the recorder's position yet")
+	assert.False(t, s.Exact)
 	var p press
 	b.keep(t, &p)
 	require.Eventually(t, func() bool { return b.get(t, s).Published == 4 }, patience, 5*time.Millisecond)

@@ -99,7 +99,7 @@ func (s *logSource) follow(ctx context.Context, topic string, live map[string]To
 // recorders are the groups that copy a topic into the event log.
 func (s *logSource) recorders(ctx context.Context, topic string) ([]string, error) {
 	rows, err := s.pool.Query(ctx, `SELECT consumer_group FROM consumers
-		WHERE topic = $1 AND (name = 'recorder' OR starts_with(name, 'recorder-') OR starts_with(name, 'recorder.')) ORDER BY name`, topic)
+		WHERE topic = $1 AND (name = 'recorder' OR starts_with(name, 'recorder.')) ORDER BY name`, topic)
 	var groups []string
 	if err == nil {
 		groups, err = pgx.CollectRows(rows, pgx.RowTo[string])
@@ -121,11 +121,22 @@ func (s *logSource) Count(ctx context.Context, f Filter, c Cursor, most int64) (
 	if len(chosen.Vectors) == 0 {
 		return 0, true, nil // none would mean all
 	}
+	settled := map[Partition]int64{}
+	if err := s.positions(ctx, c, settled); err != nil {
+		return 0, false, err
+	}
 	n, err := eventlog.Count(ctx, s.pool, chosen, most)
 	if err != nil {
 		return 0, false, err
 	}
-	return n, true, nil
+	// What the recorder has still to copy may be chosen or not.
+	var coming int64
+	for _, w := range c {
+		if !w.Over {
+			coming += max(w.To-max(settled[w.Partition], w.Next), 0)
+		}
+	}
+	return n + coming, coming == 0, nil
 }
 
 func (p Partition) log() eventlog.Partition {

@@ -68,9 +68,9 @@ func ofOutbox() []Check {
 			SQL: `
 SELECT seq::text, format('%s of %s in shard %s, published at %s', status, aggregate_id, shard, published_at)
 FROM outbox_events
-WHERE (status = 'PUBLISHED') <> (published_at IS NOT NULL)
+WHERE created_at >= ` + sinceTime + ` AND ((status = 'PUBLISHED') <> (published_at IS NOT NULL)
 	OR status IN ('PENDING', 'FAILED') AND shard <> get_byte(sha256(convert_to(aggregate_id, 'UTF8')), 0) % 16
-	OR status = 'FAILED' AND attempts = 0`,
+	OR status = 'FAILED' AND attempts = 0)`,
 		},
 		{
 			Name:     "publish-order",
@@ -116,7 +116,7 @@ FROM consumer_offsets o JOIN dead_letters d USING (consumer_group, topic_id, par
 UNION ALL
 SELECT format('%s %s/%s', o.consumer_group, o.topic, o.partition), format('position %s, recorded up to %s', o.next_offset, max(l."offset"))
 FROM consumer_offsets o JOIN event_log_topics t USING (topic_id, topic) JOIN event_log l ON l.topic_no = t.no AND l.partition = o.partition AND l."offset" >= o.next_offset
-WHERE o.consumer_group LIKE '%recorder' OR o.consumer_group LIKE '%recorder-%'
+WHERE o.consumer_group LIKE '%recorder' OR o.consumer_group LIKE '%recorder.%'
 GROUP BY o.consumer_group, o.topic, o.partition, o.next_offset`,
 		},
 		{
@@ -127,7 +127,7 @@ GROUP BY o.consumer_group, o.topic, o.partition, o.next_offset`,
 SELECT v.id, format('version %s of %s: %s, attempt %s, %s; the view: %s, attempt %s, %s', v.version, e.version,
 	e.state, e.attempt, coalesce(nullif(e.result ->> 'reason', ''), '-'), v.state, v.attempt, coalesce(v.reason, '-'))
 FROM execution_views v LEFT JOIN executions e ON e.id::text = v.id
-WHERE NOT EXISTS (SELECT FROM phantoms p WHERE p.id = v.id)
+WHERE v.id >= ` + sinceID + ` AND NOT EXISTS (SELECT FROM phantoms p WHERE p.id = v.id) AND ` + unpurged + `v.id)
 	AND (e.id IS NULL OR v.version > e.version OR v.version = e.version AND (
 		(v.state, v.attempt, v.tenant, v.user_name, v.executor, v.resource_class)
 			IS DISTINCT FROM (e.state, e.attempt, e.tenant, e.user_name, e.executor, e.resource_class)
@@ -140,7 +140,8 @@ WHERE NOT EXISTS (SELECT FROM phantoms p WHERE p.id = v.id)
 			Kind:     Fault, Settled: true,
 			SQL: `
 SELECT e.id::text, format('version %s, the view %s', e.version, coalesce(v.version::text, 'is missing'))
-FROM executions e LEFT JOIN execution_views v ON v.id = e.id::text WHERE coalesce(v.version, 0) < e.version`,
+FROM executions e LEFT JOIN execution_views v ON v.id = e.id::text
+WHERE e.id >= ` + sinceID + `::uuid AND coalesce(v.version, 0) < e.version`,
 		},
 	}
 }

@@ -9,6 +9,17 @@ import (
 
 // Pieces that the assertions about histories are made of.
 const (
+	// A run can be about the executions that were requested since a time (Options.Since):
+	// ids begin with the time at which they were made. Settings of the transaction say it,
+	// so that the SQL stays the same, and about all of them where they are not set. The
+	// times of events let partitions be left out, with an hour for clocks.
+	sinceID   = `coalesce(nullif(current_setting('millrace.verify_since_id', true), ''), '00000000-0000-0000-0000-000000000000')`
+	sinceTime = `(coalesce(nullif(current_setting('millrace.verify_since', true), ''), '0001-01-02 00:00:00+00')::timestamptz - interval '1 hour')`
+
+	// unpurged is SQL that leaves out what is told of executions that are purged: it
+	// goes when the keeper of purges gets to it (internal/purge).
+	unpurged = `NOT EXISTS (SELECT FROM purged_executions gone WHERE gone.id::text = `
+
 	// written are the events of executions in the outbox, without the copies of a
 	// republish. The event's sequence is a header; the headers are one value (see
 	// EncodeHeaders in internal/outbox), in which it is found by length and name.
@@ -17,13 +28,16 @@ const (
 		CASE WHEN h.at > 0 THEN convert_from(substring(o.headers FROM h.at + 19 FOR get_byte(o.headers, h.at + 17)), 'UTF8')::bigint END AS sequence
 	FROM outbox_events o, LATERAL (SELECT position('\x0000000b63655f73657175656e6365'::bytea IN o.headers) AS at) AS h
 	WHERE o.aggregate_type = 'execution' AND o.event_type LIKE 'millrace.execution.%'
-		AND o.event_type <> 'millrace.execution.task.v1' AND o.republished_from IS NULL)`
+		AND o.event_type <> 'millrace.execution.task.v1' AND o.republished_from IS NULL
+		AND o.aggregate_id COLLATE "C" >= ` + sinceID + ` AND o.created_at >= ` + sinceTime + `
+		AND ` + unpurged + `o.aggregate_id))`
 
 	// logged are the same events in the log, each once.
 	logged = `logged AS (
 	SELECT subject AS id, type AS type, event_id AS event_id, sequence, min(time) AS time
 	FROM event_log
 	WHERE subject IS NOT NULL AND type LIKE 'millrace.execution.%' AND type <> 'millrace.execution.task.v1'
+		AND subject >= ` + sinceID + ` AND time >= ` + sinceTime + ` AND ` + unpurged + `subject)
 	GROUP BY subject, type, event_id, sequence)`
 
 	// phantoms are logged events that the database does not know: it was restored to
@@ -109,7 +123,7 @@ SELECT e.id::text, format('version %s, %s events from %s to %s', e.version, coal
 FROM executions e CROSS JOIN oldest LEFT JOIN (
 	SELECT id, count(DISTINCT sequence) AS n, min(sequence) AS first, max(sequence) AS last FROM known GROUP BY id
 ) AS k ON k.id = e.id::text
-WHERE coalesce(k.n, 0) <> e.version
+WHERE e.id >= ` + sinceID + `::uuid AND coalesce(k.n, 0) <> e.version
 	AND NOT (e.requested_at < oldest.at AND (k.n IS NULL OR k.last = e.version AND k.n = k.last - k.first + 1))`,
 		},
 		{
@@ -141,8 +155,9 @@ WHERE e.id IS NULL OR w.sequence IS NULL OR w.sequence > e.version`,
 SELECT aggregate_id, format('%s admissions, %s tasks', admissions, tasks) FROM (
 	SELECT aggregate_id, count(*) FILTER (WHERE event_type = 'millrace.execution.scheduled.v1') AS admissions,
 		count(DISTINCT id) FILTER (WHERE event_type = 'millrace.execution.task.v1') AS tasks
-	FROM outbox_events WHERE aggregate_type = 'execution' AND republished_from IS NULL GROUP BY aggregate_id) AS a
-WHERE admissions <> tasks`,
+	FROM outbox_events WHERE aggregate_type = 'execution' AND republished_from IS NULL
+		AND aggregate_id COLLATE "C" >= ` + sinceID + ` AND created_at >= ` + sinceTime + ` GROUP BY aggregate_id) AS a
+WHERE admissions <> tasks AND ` + unpurged + `a.aggregate_id)`,
 		},
 		{
 			Name:     "transitions-legal",
@@ -194,6 +209,7 @@ SELECT subject, format('event %s of partition %s came at offset %s, behind event
 	FROM (
 		SELECT topic_no, partition, subject, event_id, sequence, min("offset") AS first FROM event_log
 		WHERE subject IS NOT NULL AND type LIKE 'millrace.execution.%' AND type <> 'millrace.execution.task.v1'
+			AND subject >= ` + sinceID + ` AND time >= ` + sinceTime + `
 		GROUP BY topic_no, partition, subject, event_id, sequence
 	) AS f
 	WHERE NOT EXISTS (SELECT FROM phantoms p WHERE p.id = f.subject AND p.event_id = f.event_id)) AS o
@@ -218,13 +234,13 @@ GROUP BY l.id HAVING count(DISTINCT l.sequence) <> max(l.sequence) - min(l.seque
 SELECT execution_id::text, format('attempt %s, %s: piece %s begins at %s, want piece %s at %s', attempt, stream, index, start_offset, n, at) FROM (
 	SELECT *, row_number() OVER w - 1 AS n,
 		coalesce(sum(octet_length(data)) OVER (w ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS at
-	FROM execution_outputs WINDOW w AS (PARTITION BY execution_id, attempt, stream ORDER BY index)) AS o
+	FROM execution_outputs WHERE execution_id >= ` + sinceID + `::uuid WINDOW w AS (PARTITION BY execution_id, attempt, stream ORDER BY index)) AS o
 WHERE index <> n OR start_offset <> at
 UNION ALL
 SELECT k.id, format('%s pieces, %s events of output', coalesce(o.n, 0), k.n)
 FROM (
 	SELECT id, count(*) FILTER (WHERE type = 'millrace.execution.output.v1') AS n FROM known GROUP BY id HAVING min(sequence) = 1
-) AS k LEFT JOIN (SELECT execution_id::text AS id, count(*) AS n FROM execution_outputs GROUP BY 1) AS o USING (id)
+) AS k LEFT JOIN (SELECT execution_id::text AS id, count(*) AS n FROM execution_outputs WHERE execution_id >= ` + sinceID + `::uuid GROUP BY 1) AS o USING (id)
 WHERE coalesce(o.n, 0) <> k.n`,
 		},
 		{
@@ -240,10 +256,10 @@ SELECT id, format('%s at %s, of %s', type, sequence, time) FROM phantoms`,
 			Kind:     Notice,
 			SQL: `
 WITH wanted AS (
-	SELECT id::text AS event_id, count(*) AS n FROM outbox_events WHERE aggregate_type = 'execution' GROUP BY 1)
+	SELECT id::text AS event_id, count(*) AS n FROM outbox_events WHERE aggregate_type = 'execution' AND created_at >= ` + sinceTime + ` GROUP BY 1)
 SELECT l.event_id, format('%s of %s lies in the log %s times, was written %s times', min(l.type), min(l.subject), count(*), coalesce(min(w.n), 1))
 FROM event_log l LEFT JOIN wanted w ON w.event_id = l.event_id
-WHERE l.event_id IS NOT NULL
+WHERE l.event_id IS NOT NULL AND l.subject >= ` + sinceID + ` AND l.time >= ` + sinceTime + `
 GROUP BY l.topic_no, l.source, l.event_id HAVING count(*) > coalesce(min(w.n), 1)`,
 		},
 		{

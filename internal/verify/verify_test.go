@@ -3,6 +3,7 @@ package verify_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -15,6 +16,8 @@ import (
 
 	"github.com/millrace/millrace/internal/execution"
 	"github.com/millrace/millrace/internal/executor"
+	"github.com/millrace/millrace/internal/lease"
+	"github.com/millrace/millrace/internal/purge"
 	"github.com/millrace/millrace/internal/verify"
 	"github.com/millrace/millrace/topics"
 )
@@ -271,6 +274,90 @@ func TestHistoriesWithoutABeginning(t *testing.T) {
 	report, err := verify.Run(t.Context(), w.pool, verify.Options{})
 	require.NoError(t, err)
 	assert.True(t, report.OK(), report.Broken())
+}
+
+// What is purged, with its events still in the outbox and coming in once more, is no
+// fault; nor is it a moment before.
+func TestHoldsWhilePurging(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	leases := lease.NewManager(w.pool, "test", time.Minute, slog.New(slog.DiscardHandler))
+	h, err := leases.Acquire(t.Context(), purge.LeaseName)
+	require.NoError(t, err)
+	purges := purge.New(purge.Config{Pool: w.pool, Retention: purge.Retention{Executions: time.Nanosecond}, Letters: w.letters})
+	holds := func(when string) {
+		t.Helper()
+		report, err := verify.Run(t.Context(), w.pool, verify.Options{Settled: true})
+		require.NoError(t, err)
+		assert.True(t, report.OK(), "%s: %s", when, report.Broken())
+		for _, r := range report.Results {
+			if r.Name == "phantom-events" {
+				assert.Equal(t, verify.Holds, r.Status, "%s: %v", when, r.Findings)
+			}
+		}
+	}
+	_, err = w.pool.Exec(t.Context(), `CREATE TABLE before AS SELECT * FROM event_log; CREATE TABLE views_before AS SELECT * FROM execution_views`)
+	require.NoError(t, err)
+	erased, err := purges.Retire(t.Context(), h)
+	require.NoError(t, err)
+	require.EqualValues(t, 3, erased[purge.Executions], "those that have ended")
+	holds("with its events in the outbox")
+	_, err = w.pool.Exec(t.Context(), `INSERT INTO event_log SELECT * FROM before ON CONFLICT DO NOTHING;
+		INSERT INTO execution_views SELECT * FROM views_before ON CONFLICT DO NOTHING`)
+	require.NoError(t, err)
+	holds("when its topic was read again")
+	erased, err = purges.Retire(t.Context(), h)
+	require.NoError(t, err)
+	require.Positive(t, erased[purge.Events])
+	require.Positive(t, erased[purge.Views])
+	holds("afterwards")
+
+	p, _, err := purges.Create(t.Context(), purge.Request{User: "anonymous", Reason: "test"})
+	require.NoError(t, err)
+	for {
+		_, err := w.pool.Exec(t.Context(), `UPDATE purges SET next_at = clock_timestamp() WHERE state = 'RUNNING'`)
+		require.NoError(t, err)
+		more, err := purges.Advance(t.Context(), h)
+		require.NoError(t, err)
+		if !more {
+			break
+		}
+		holds("between two chunks")
+	}
+	p, err = purges.Get(t.Context(), p.ID.String())
+	require.NoError(t, err)
+	assert.Equal(t, purge.Waiting, p.State, "some run")
+}
+
+// Of executions before the time nothing is said; of those after it the same as ever.
+func TestSince(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	run := func(since time.Time) verify.Report {
+		report, err := verify.Run(t.Context(), w.pool, verify.Options{Settled: true, Since: since})
+		require.NoError(t, err)
+		return report
+	}
+	lived, later := time.Now().Add(-24*time.Hour), time.Now().Add(2*time.Hour)
+	assert.True(t, run(lived).OK(), run(lived).Broken())
+	for _, sql := range []string{
+		`DELETE FROM event_log WHERE sequence = 3 AND subject = ` + one("COMPLETED") + `::text`,
+		`UPDATE execution_outputs SET start_offset = start_offset + 1 WHERE index = 1`,
+		`UPDATE execution_views SET version = version - 1`,
+		`DELETE FROM outbox_events WHERE event_type LIKE '%.task.v1'`,
+		`UPDATE outbox_events SET published_at = NULL`,
+	} {
+		_, err := w.pool.Exec(t.Context(), sql)
+		require.NoError(t, err)
+	}
+	var broken []string
+	for _, r := range run(lived).Results {
+		if r.Failed() {
+			broken = append(broken, r.Name)
+		}
+	}
+	assert.Subset(t, broken, []string{"log-complete", "output-whole", "views-caught-up", "tasks-issued", "outbox-rows"})
+	assert.True(t, run(later).OK(), run(later).Broken())
 }
 
 func TestSkippedEventsAreNoGap(t *testing.T) {

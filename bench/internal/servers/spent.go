@@ -55,6 +55,9 @@ func (s Spent) perEvent(d time.Duration) float64 {
 // PerEvent is what all processes together took per event, in microseconds.
 func (s Spent) PerEvent() float64 { return s.perEvent(s.Own + s.Postgres + s.Kafka) }
 
+// OwnPerEvent is what this process took per event, in microseconds.
+func (s Spent) OwnPerEvent() float64 { return s.perEvent(s.Own) }
+
 // Cores is how many cores were busy on average.
 func (s Spent) Cores() float64 {
 	return float64(s.Own+s.Postgres+s.Kafka) / float64(max(s.Wall, 1))

@@ -31,13 +31,14 @@ func TestTokensAreSpentOnceByAllAdmitters(t *testing.T) {
 	var wg sync.WaitGroup
 	for _, c := range classes {
 		b.announceClass(c, 100)
-		require.NoError(t, b.queueUnder(store.Rules{Limits: set}, b.submitN(60, user("ann"), class(c))...))
+		// More than there are tokens: whichever is first, something waits in each class.
+		require.NoError(t, b.queueUnder(store.Rules{Limits: set}, b.submitN(101, user("ann"), class(c))...))
 	}
 	var admitted atomic.Int64
 	for _, c := range classes {
 		memory := &store.Memory{}
 		wg.Go(func() {
-			for range 60 {
+			for range 101 {
 				out, err := b.Admit(t.Context(), round(under(set), func(a *store.Admission) { a.Class, a.Memory, a.Max = c, memory, 1 }))
 				assert.NoError(t, err)
 				admitted.Add(int64(out.Executions))

@@ -182,9 +182,6 @@ type Attempt struct {
 	err    error
 }
 
-// Done is closed when Run has returned.
-func (a *Attempt) Done() <-chan struct{} { return a.done }
-
 // Wait waits until Run has returned, and for a Result without an error.
 func (a *Attempt) Wait(t testing.TB) executor.Result {
 	t.Helper()

@@ -14,6 +14,9 @@ CREATE INDEX workflow_instances_by_status ON workflow_instances (status, start D
 -- Lists of one definition, and all aggregates: what they group by and measure is in it.
 CREATE INDEX workflow_instances_by_name ON workflow_instances (name, start DESC NULLS LAST)
     INCLUDE (namespace, version, status, "end");
+-- Placeholders (projections.PlaceholderList), of which there are hardly ever any, the oldest first.
+CREATE INDEX workflow_instances_placeholders ON workflow_instances (created_at, id)
+    WHERE name IS NULL AND status IS NULL;
 -- What a workflow was given is what people look for. Its output, and the documents of
 -- tasks, of which there are more, are indexed on demand (query.Indexes).
 CREATE INDEX workflow_instances_input ON workflow_instances USING gin (input jsonb_path_ops) WHERE input IS NOT NULL;
@@ -61,4 +64,4 @@ CREATE INDEX saga_views_newest ON saga_views (started_time DESC, id DESC);
 DROP INDEX pod_views_newest;
 CREATE INDEX pod_views_newest ON pod_views (created_time DESC, id DESC);
 DROP INDEX task_instances_by_execution, task_instances_by_name, task_instances_by_status, task_instances_newest;
-DROP INDEX workflow_instances_input, workflow_instances_by_name, workflow_instances_by_status, workflow_instances_newest;
+DROP INDEX workflow_instances_input, workflow_instances_placeholders, workflow_instances_by_name, workflow_instances_by_status, workflow_instances_newest;

@@ -171,24 +171,6 @@ func From(ctx context.Context) Principal {
 	return p
 }
 
-// CheckExposure reports why a server must not listen on the address: away from
-// loopback it needs authentication and TLS, unless insecure exposure was asked
-// for by name. setting is the name of the address's setting.
-func CheckExposure(setting, address string, authentication, tls, allowInsecure bool) error {
-	if allowInsecure || (authentication && tls) || IsLoopback(address) {
-		return nil
-	}
-	missing := "authentication and TLS are off"
-	switch {
-	case authentication:
-		missing = "TLS is off"
-	case tls:
-		missing = "authentication is off"
-	}
-	return fmt.Errorf("%s: %s can be reached from other machines while %s: listen on 127.0.0.1, turn them on, "+
-		"or accept the risk with --insecure-allow-remote", setting, address, missing)
-}
-
 // IsLoopback reports whether only this machine reaches a listener on the address,
 // host:port. An address without a host is all interfaces.
 func IsLoopback(address string) bool {

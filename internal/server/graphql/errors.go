@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 
 	gql "github.com/99designs/gqlgen/graphql"
+	"github.com/vektah/gqlparser/v2/ast"
 	"github.com/vektah/gqlparser/v2/gqlerror"
 
 	"github.com/millrace/millrace/internal/postgres"
@@ -66,8 +68,29 @@ func told(code string, list gqlerror.List) gqlerror.List {
 			e.Message = e.Message[:where]
 		}
 		out = append(out, &gqlerror.Error{
-			Message: e.Message, Path: e.Path, Locations: e.Locations, Extensions: map[string]any{"code": code},
+			Message: shorten(e.Message), Path: shortPath(e.Path), Locations: e.Locations, Extensions: map[string]any{"code": code},
 		})
+	}
+	return out
+}
+
+// maxMessage bounds a message that may repeat what the caller sent, in bytes.
+const maxMessage = 500
+
+func shorten(text string) string {
+	if len(text) <= maxMessage {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxMessage], "") + "..."
+}
+
+// shortPath shortens names that the caller sent in variables.
+func shortPath(path ast.Path) ast.Path {
+	out := slices.Clone(path)
+	for i, part := range out {
+		if name, ok := part.(ast.PathName); ok {
+			out[i] = ast.PathName(clip(string(name)))
+		}
 	}
 	return out
 }
@@ -99,7 +122,7 @@ func (s *Server) classify(ctx context.Context, err error) *gqlerror.Error {
 	case errors.As(err, &beyond):
 		return refusal(&LimitError{Limit: beyond.Limit, Allowed: int64(beyond.Max), Found: int64(beyond.Got), Message: beyond.Error()})
 	case errors.As(err, &wrong):
-		return fault(codeArgument, "%s", wrong.Error())
+		return fault(codeArgument, "%s", shorten(wrong.Error()))
 	case errors.As(err, &length):
 		return fault(codeArgument, "%s", length.Error())
 	case errors.Is(err, query.ErrCursor):
@@ -116,7 +139,7 @@ func (s *Server) classify(ctx context.Context, err error) *gqlerror.Error {
 		return s.hidden(ctx, internal)
 	case errors.As(err, &coerced):
 		// What gqlgen says of arguments: its own texts and those of the scalars.
-		return &gqlerror.Error{Message: coerced.Message, Path: coerced.Path, Locations: coerced.Locations,
+		return &gqlerror.Error{Message: shorten(coerced.Message), Path: coerced.Path, Locations: coerced.Locations,
 			Extensions: map[string]any{"code": codeArgument}}
 	}
 	return s.hidden(ctx, err)

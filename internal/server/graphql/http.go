@@ -17,7 +17,6 @@ import (
 
 	"github.com/vektah/gqlparser/v2/gqlerror"
 
-	"github.com/millrace/millrace/internal/server/auth"
 	"github.com/millrace/millrace/internal/server/problem"
 	"github.com/millrace/millrace/internal/server/strictjson"
 )
@@ -39,21 +38,12 @@ type request struct {
 	variables map[string]any
 }
 
-// Get answers GET: the page for people who have asked for none of the query's
-// parameters, a query otherwise.
-func (s *Server) Get(fail func(http.ResponseWriter, *http.Request, error)) http.HandlerFunc {
-	page := s.page()
-	queries := s.deps.Guard.Require(auth.Read, fail, http.HandlerFunc(s.get))
-	return func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.RawQuery == "" && prefersHTML(r.Header) {
-			page(w, r)
-			return
-		}
-		queries.ServeHTTP(w, r)
-	}
-}
+// WantsPage reports whether a request is a browser's for the page, rather than a
+// query.
+func WantsPage(r *http.Request) bool { return r.URL.RawQuery == "" && prefersHTML(r.Header) }
 
-func (s *Server) get(w http.ResponseWriter, r *http.Request) {
+// Get answers a query in a URL, which the guard has let through.
+func (s *Server) Get(w http.ResponseWriter, r *http.Request) {
 	media, ok := s.negotiate(w, r)
 	if !ok {
 		return

@@ -50,6 +50,7 @@ const (
 	limitTimeout    = "graphql.timeout"
 	limitBatch      = "batch"
 	limitFragments  = "fragment_cycle"
+	limitName       = "name_bytes"
 	limitRepeated   = "repeated_fields"
 )
 

@@ -68,7 +68,17 @@ func TestHostileQueries(t *testing.T) {
 		"aliased fields":          {query: `{ getWorkflowInstances { ` + many(51, "a%d: id ") + `} }`, limit: limitAliases},
 		"aliased roots":           {query: `{` + many(21, "a%d: __typename ") + `}`, limit: limitRootFields},
 		"repeated roots":          {query: `{` + strings.Repeat("__typename ", 21) + `}`, limit: limitRootFields},
-		"repeated fields":         {query: `{ getWorkflowInstances {` + strings.Repeat("id ", 251) + `} }`, limit: limitRepeated},
+		"repeated fields":         {query: `{ getWorkflowInstances {` + strings.Repeat("id ", 101) + `} }`, limit: limitRepeated},
+		"a long name":             {query: `{ ` + strings.Repeat("x", 500_000) + ` }`, limit: limitName},
+		"a long alias":            {query: `{ ` + strings.Repeat("x", 129) + `: __typename }`, limit: limitName},
+		"a long argument":         {query: `{ pods(` + strings.Repeat("x", 500_000) + `: 1) { totalCount } }`, limit: limitName},
+		"a long enum value":       {query: `{ getWorkflowInstances(filter: {status: {eq: ` + strings.Repeat("X", 500_000) + `}}) { id } }`, limit: limitName},
+		"a long input field":      {query: `{ getWorkflowInstances(filter: {` + strings.Repeat("x", 500_000) + `: 1}) { id } }`, limit: limitName},
+		"a long directive":        {query: `{ __typename @` + strings.Repeat("x", 500_000) + ` }`, limit: limitName},
+		"a long fragment":         {query: `{ ...` + strings.Repeat("x", 500_000) + ` }`, limit: limitName},
+		"a long type":             {query: `query($a: ` + strings.Repeat("x", 500_000) + `) { ... on ` + strings.Repeat("y", 500_000) + ` { __typename } }`, limit: limitName},
+		"a long variable":         {query: `query($` + strings.Repeat("x", 500_000) + `: Int) { __typename }`, limit: limitName},
+		"a long type condition":   {query: `{ ... on ` + strings.Repeat("y", 500_000) + ` { __typename } }`, limit: limitName},
 		"roots in fragments":      {query: `{ ...f ...g } fragment f on Query {` + many(11, "a%d: __typename ") + `} fragment g on Query {` + many(11, "b%d: __typename ") + `}`, limit: limitRootFields},
 		"directives":              {query: `{ __typename ` + strings.Repeat("@include(if: true) ", 51) + `}`, limit: limitDirectives},
 		"unknown directives":      {query: `query ` + strings.Repeat("@a", 51) + `{ __typename }`, limit: limitDirectives},
@@ -106,6 +116,37 @@ func TestHostileQueries(t *testing.T) {
 				assert.Greater(t, answer.Errors[0].Extensions.Found, answer.Errors[0].Extensions.Allowed)
 			}
 			assert.Less(t, len(answer.Text), 5000)
+		})
+	}
+}
+
+// TestLongValues: what is long in a wrong value is not repeated.
+func TestLongValues(t *testing.T) {
+	t.Parallel()
+	w := idle(t, Config{})
+	long := strings.Repeat("y", 300_000)
+	for name, c := range map[string]struct {
+		query     string
+		variables map[string]any
+	}{
+		"a text for an enum":       {`{ getWorkflowInstances(filter: {status: {eq: "` + long + `"}}) { id } }`, nil},
+		"a text for a number":      {`{ pods(first: "` + long + `") { totalCount } }`, nil},
+		"a long number":            {`{ pods(first: ` + strings.Repeat("9", 300_000) + `) { nodes { id } } }`, nil},
+		"a text for a time":        {`{ getWorkflowInstances(filter: {startTime: {gt: "` + long + `"}}) { id } }`, nil},
+		"a text for a cursor":      {`{ workflowInstances(after: "` + long + `") { nodes { id } } }`, nil},
+		"an enum in a variable":    {`query($s: WorkflowInstanceStatus) { getWorkflowInstances(filter: {status: {eq: $s}}) { id } }`, map[string]any{"s": long}},
+		"a number in a variable":   {`query($n: Int) { pods(first: $n) { totalCount } }`, map[string]any{"n": long}},
+		"a field in a variable":    {`query($f: PodFilterInput) { pods(filter: $f) { totalCount } }`, map[string]any{"f": map[string]any{long: 1}}},
+		"an operation":             {`query a { __typename } query b { __typename }`, nil},
+		"a key of JSON":            {`{ getWorkflowInstances(filter: {input: {eq: [{key: "` + long + `", value: ""}]}}) { id } }`, nil},
+		"a path of JSON":           {`{ getWorkflowInstances(filter: {input: {path: [{path: "` + long + `"}]}}) { id } }`, nil},
+		"a text that is not ended": {`{ search(text: "` + long, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			answer := w.post(c.query, c.variables)
+			require.NotEmpty(t, answer.Errors)
+			assert.Less(t, len(answer.Text), 3000)
 		})
 	}
 }

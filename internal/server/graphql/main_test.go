@@ -80,12 +80,19 @@ func newServer(t testing.TB, db query.DB, guard auth.Guard, config Config) *worl
 	if !ok {
 		counted = &counting{DB: db}
 	}
-	s := New(Deps{DB: counted, Guard: guard, Logger: slog.New(slog.NewTextHandler(log, nil)), Registerer: prometheus.NewRegistry()}, config)
+	s := New(Deps{DB: counted, Logger: slog.New(slog.NewTextHandler(log, nil)), Registerer: prometheus.NewRegistry()}, config)
 	mux := http.NewServeMux()
 	fail := func(w http.ResponseWriter, r *http.Request, err error) {
 		problem.Write(w, r, problem.Internal().With(err.Error()))
 	}
-	mux.HandleFunc("GET /graphql", s.Get(fail))
+	get := guard.Require(auth.Read, fail, http.HandlerFunc(s.Get))
+	mux.HandleFunc("GET /graphql", func(w http.ResponseWriter, r *http.Request) {
+		if WantsPage(r) {
+			s.Page(w, r)
+			return
+		}
+		get.ServeHTTP(w, r)
+	})
 	mux.Handle("POST /graphql", guard.Require(auth.Read, fail, http.HandlerFunc(s.Post)))
 	handler := server.Wrap(mux, server.Config{Address: "127.0.0.1:0"}, slog.New(slog.DiscardHandler), nil)
 	return &world{t: t, db: counted, server: s, handler: handler, log: log}

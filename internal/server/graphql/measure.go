@@ -13,7 +13,11 @@ const introspectionDepth = 20
 
 // repeatedMost bounds how often fields of one name come in a document: the validator
 // compares each of them with each.
-const repeatedMost = 250
+const repeatedMost = 100
+
+// nameBytes bounds each name in a document: the validator compares names that it
+// does not know with those that it does, and repeats them in its errors.
+const nameBytes = 128
 
 // measure checks what of a document can be told from its form alone, before the
 // validator, some of whose rules compare every field with every other, sees it.
@@ -26,12 +30,15 @@ func measure(doc *ast.QueryDocument, op *ast.OperationDefinition, limits Limits)
 	total := m.selections(op.SelectionSet)
 	for _, f := range doc.Fragments {
 		// Also those that are not spread: the validator walks them all.
+		m.name(f.Name, f.TypeCondition)
 		e := m.fragment(f.Name)
 		total.fields = max(total.fields, e.fields)
 		total.introspection = max(total.introspection, e.introspection)
 	}
 	for _, other := range doc.Operations {
+		m.name(other.Name)
 		for _, v := range other.VariableDefinitions {
+			m.name(v.Variable, v.Type.Name())
 			m.value(v.DefaultValue, 0)
 		}
 		if other != op {
@@ -100,8 +107,10 @@ func (m *measurer) selections(set ast.SelectionSet) extent {
 		case *ast.Field:
 			total = total.beside(m.field(s))
 		case *ast.InlineFragment:
+			m.name(s.TypeCondition)
 			total = total.beside(m.selections(s.SelectionSet))
 		case *ast.FragmentSpread:
+			m.name(s.Name)
 			total = total.beside(m.fragment(s.Name))
 		}
 	}
@@ -109,9 +118,8 @@ func (m *measurer) selections(set ast.SelectionSet) extent {
 }
 
 func (m *measurer) field(f *ast.Field) extent {
-	for _, a := range f.Arguments {
-		m.value(a.Value, 0)
-	}
+	m.name(f.Name, f.Alias)
+	m.arguments(f.Arguments)
 	if m.names[f.Alias]++; m.names[f.Alias] > repeatedMost {
 		m.fail(&LimitError{Limit: limitRepeated, Allowed: repeatedMost, Found: repeatedMost + 1,
 			Message: fmt.Sprintf("the document names the field %s more than %d times", clip(f.Alias), repeatedMost)})
@@ -150,6 +158,22 @@ func (m *measurer) fragment(name string) extent {
 	return e
 }
 
+func (m *measurer) arguments(list ast.ArgumentList) {
+	for _, a := range list {
+		m.name(a.Name)
+		m.value(a.Value, 0)
+	}
+}
+
+// name checks names.
+func (m *measurer) name(names ...string) {
+	for _, n := range names {
+		if len(n) > nameBytes {
+			m.fail(beyond(limitName, nameBytes, len(n), "the name %s has %d bytes", clip(n), len(n)))
+		}
+	}
+}
+
 // value checks a literal: the lists in it and how deep its objects lie.
 func (m *measurer) value(v *ast.Value, depth int) {
 	if v == nil || m.err != nil {
@@ -161,10 +185,14 @@ func (m *measurer) value(v *ast.Value, depth int) {
 	case ast.ObjectValue:
 		depth++
 		m.depth(depth)
+	case ast.EnumValue, ast.Variable:
+		m.name(v.Raw)
+		return
 	default:
 		return
 	}
 	for _, child := range v.Children {
+		m.name(child.Name)
 		m.value(child.Value, depth)
 	}
 }
@@ -184,30 +212,37 @@ func (m *measurer) depth(n int) {
 // directives counts the directives of the whole document.
 func (m *measurer) directives() int {
 	var count int
+	add := func(list ast.DirectiveList) {
+		count += len(list)
+		for _, d := range list {
+			m.name(d.Name)
+			m.arguments(d.Arguments)
+		}
+	}
 	var walk func(ast.SelectionSet)
 	walk = func(set ast.SelectionSet) {
 		for _, selection := range set {
 			switch s := selection.(type) {
 			case *ast.Field:
-				count += len(s.Directives)
+				add(s.Directives)
 				walk(s.SelectionSet)
 			case *ast.InlineFragment:
-				count += len(s.Directives)
+				add(s.Directives)
 				walk(s.SelectionSet)
 			case *ast.FragmentSpread:
-				count += len(s.Directives)
+				add(s.Directives)
 			}
 		}
 	}
 	for _, op := range m.doc.Operations {
-		count += len(op.Directives)
+		add(op.Directives)
 		for _, v := range op.VariableDefinitions {
-			count += len(v.Directives)
+			add(v.Directives)
 		}
 		walk(op.SelectionSet)
 	}
 	for _, f := range m.doc.Fragments {
-		count += len(f.Directives)
+		add(f.Directives)
 		walk(f.SelectionSet)
 	}
 	return count

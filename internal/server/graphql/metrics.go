@@ -67,7 +67,7 @@ func outcome(a answer) string {
 			worst = "refused"
 		}
 	}
-	if a.data != nil {
+	if a.data != nil && string(a.data) != "null" {
 		return "partial"
 	}
 	return worst

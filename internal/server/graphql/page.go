@@ -14,10 +14,13 @@ import (
 //go:embed page.html
 var pageText string
 
+// Page answers with the page. It needs no token: it holds nothing but itself.
+func (s *Server) Page(w http.ResponseWriter, r *http.Request) { s.page(w, r) }
+
 // page returns the handler of the page. The content security policy names its one
 // script and its one style by their hashes, so nothing that gets into an answer can
 // run.
-func (s *Server) page() http.HandlerFunc {
+func page() http.HandlerFunc {
 	policy := strings.Join([]string{
 		"default-src 'none'", "connect-src 'self'", "base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'",
 		"script-src " + hashOf(between(pageText, "<script>", "</script>")),

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/http"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -19,7 +20,6 @@ import (
 	"github.com/vektah/gqlparser/v2/validator/rules"
 
 	"github.com/millrace/millrace/internal/query"
-	"github.com/millrace/millrace/internal/server/auth"
 	"github.com/millrace/millrace/internal/server/graphql/schema"
 	"github.com/millrace/millrace/internal/server/strictjson"
 )
@@ -27,9 +27,7 @@ import (
 // Deps is what the server needs.
 type Deps struct {
 	// DB is what rows are read from.
-	DB query.DB
-	// Guard checks tokens.
-	Guard  auth.Guard
+	DB     query.DB
 	Logger *slog.Logger
 	// Registerer takes the metrics; nil keeps none.
 	Registerer prometheus.Registerer
@@ -46,7 +44,8 @@ type Config struct {
 	NoIntrospection bool
 }
 
-// Server answers GraphQL requests. It is safe for concurrent use.
+// Server answers GraphQL requests. It is safe for concurrent use. Who may send them
+// is the caller's to decide: the principal comes with the request's context.
 type Server struct {
 	deps          Deps
 	limits        Limits
@@ -55,6 +54,7 @@ type Server struct {
 	documents     *documents
 	metrics       *metrics
 	json          strictjson.Decoder
+	page          http.HandlerFunc
 }
 
 // New returns a server.
@@ -72,6 +72,7 @@ func New(deps Deps, config Config) *Server {
 		executable: schema.NewExecutableSchema(schema.Config{Schema: withoutDefer(), Resolvers: r}),
 		documents:  newDocuments(),
 		metrics:    newMetrics(deps.Registerer),
+		page:       page(),
 	}
 }
 

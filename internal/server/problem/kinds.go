@@ -15,8 +15,9 @@ func Kinds() []Kind {
 		ConsumerNotFound(), ConsumerPartitionNotFound(), ConsumerActionRefused(),
 		DeadLetterNotFound(), DeadLetterNotOpen(), RedriveLimit(), RedriveTopicMissing(),
 		DeadLetterNoEvent(), DeadLetterArchived(), DeadLetterNotArchived(), DeadLetterDeleted(), DeadLetterHeadOfLane(),
-		EditInvalid(), EditConflict(), EditUnchanged(), RedriveNotFound(), RedriveState(), NothingToRedrive(),
+		EditInvalid(), EditConflict(), EditUnchanged(), RedriveNotFound(), RedriveState(), NothingToRedrive(), PurgeNotFound(), PurgeOver(),
 		ReplayNotFound(), ReplayState(), ReplayRefused(), TooManyReplays(),
+		ProjectionNotFound(), RebuildNotFound(), RebuildRefused(),
 		TooManyStreams(), EventsUnavailable(), Unavailable(), ShuttingDown(), Timeout(), Cancelled(), Internal(),
 	}
 }
@@ -277,6 +278,16 @@ func EditUnchanged() Kind {
 	return Kind{http.StatusUnprocessableEntity, "edit_unchanged", "The edit changes nothing"}
 }
 
+// PurgeNotFound: no purge has this id.
+func PurgeNotFound() Kind {
+	return Kind{http.StatusNotFound, "purge_not_found", "The purge does not exist"}
+}
+
+// PurgeOver: a purge that is done cannot be cancelled.
+func PurgeOver() Kind {
+	return Kind{http.StatusConflict, "purge_over", "The purge has ended"}
+}
+
 // RedriveNotFound: no redrive of many has this id.
 func RedriveNotFound() Kind {
 	return Kind{http.StatusNotFound, "redrive_not_found", "The redrive does not exist"}
@@ -305,6 +316,21 @@ func ReplayState() Kind {
 // ReplayRefused: a replay like that is not made; the faults say why.
 func ReplayRefused() Kind {
 	return Kind{http.StatusConflict, "replay_refused", "The replay is refused"}
+}
+
+// ProjectionNotFound: there is no projection of that name.
+func ProjectionNotFound() Kind {
+	return Kind{http.StatusNotFound, "projection_not_found", "There is no such projection"}
+}
+
+// RebuildNotFound: there is no rebuild of that id.
+func RebuildNotFound() Kind {
+	return Kind{http.StatusNotFound, "rebuild_not_found", "There is no such rebuild"}
+}
+
+// RebuildRefused: a rebuild does not begin, or not change, as things are.
+func RebuildRefused() Kind {
+	return Kind{http.StatusConflict, "rebuild_refused", "The rebuild is refused"}
 }
 
 // TooManyReplays: others have to end first.

@@ -18,6 +18,7 @@ import (
 	"github.com/millrace/millrace/internal/postgres"
 	"github.com/millrace/millrace/internal/query"
 	"github.com/millrace/millrace/internal/server/auth"
+	"github.com/millrace/millrace/internal/server/graphql"
 	"github.com/millrace/millrace/internal/server/health"
 	"github.com/millrace/millrace/internal/server/sse"
 	"github.com/millrace/millrace/internal/server/strictjson"
@@ -51,6 +52,7 @@ type DataIndex interface {
 // History is the event log.
 type History interface {
 	Events(ctx context.Context, id string, after eventlog.Cursor, limit int) ([]eventlog.Entry, eventlog.Cursor, error)
+	Search(ctx context.Context, f eventlog.Filter, before eventlog.Moment, limit int) ([]eventlog.Entry, eventlog.Moment, error)
 }
 
 // Topics tells which topics there are.
@@ -63,18 +65,21 @@ type Deps struct {
 	Executions  Executions
 	Results     Results
 	Lists       Lists
-	Queries     *query.Store
 	DataIndex   DataIndex
+	Queries     *query.Store
 	History     History
 	Topics      Topics
 	DeadLetters DeadLetters
 	Outbox      Outbox
 	Consumers   Consumers
 	Replays     Replays
+	Rebuilds    Rebuilds
 	Holds       Holds
 	Limits      Limits
+	Purges      Purges
 	Queue       Queue
 	Streams     *sse.Streams
+	GraphQL     *graphql.Server
 	Health      *health.Health
 	// Guard checks tokens.
 	Guard  auth.Guard

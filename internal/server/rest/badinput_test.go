@@ -92,7 +92,7 @@ func TestBadInputIsAnsweredWithExactlyItsProblemAndStoresNothing(t *testing.T) {
 		"history page size":      {"GET " + id + "/events?page_size=-1", "", nil, 400, "invalid_parameter", "", []problem.Fault{parameter("page_size", "out_of_range")}},
 		"follow what":            {"GET " + id + "/events?follow=me", "", []string{"Accept", "text/event-stream"}, 400, "invalid_parameter", "", []problem.Fault{parameter("follow", "invalid")}},
 		"cursor of a stream":     {"GET /v1/events?last_event_id=zzz", "", nil, 400, "invalid_cursor", "send back the id of the last event as it was, to a stream of the same topic", nil},
-		"stream as JSON":         {"GET /v1/events", "", []string{"Accept", "application/json"}, 406, "not_acceptable", "", nil},
+		"stream as a text":       {"GET /v1/events", "", []string{"Accept", "text/plain"}, 406, "not_acceptable", "", nil},
 		"stream of no topic":     {"GET /v1/events?topic=execution_tasks", "", nil, 400, "invalid_parameter", "", []problem.Fault{parameter("topic", "invalid")}},
 		"stream of two kinds":    {"GET /v1/events?instance_id=i&execution_id=00000000-0000-7000-8000-000000000001", "", nil, 400, "invalid_parameter", "", []problem.Fault{parameter("instance_id", "invalid")}},
 		"execution of workflows": {"GET /v1/events?topic=flow-lifecycle-out&execution_id=e", "", nil, 400, "invalid_parameter", "", []problem.Fault{parameter("execution_id", "invalid")}},

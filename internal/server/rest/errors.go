@@ -16,7 +16,9 @@ import (
 	limitstore "github.com/millrace/millrace/internal/limits/store"
 	"github.com/millrace/millrace/internal/outbox"
 	"github.com/millrace/millrace/internal/postgres"
+	"github.com/millrace/millrace/internal/purge"
 	"github.com/millrace/millrace/internal/query"
+	"github.com/millrace/millrace/internal/rebuild"
 	"github.com/millrace/millrace/internal/replay"
 	"github.com/millrace/millrace/internal/results"
 	"github.com/millrace/millrace/internal/server/problem"
@@ -67,6 +69,14 @@ func errorTable() []mapping {
 		{err: deadletter.ErrNothingToDo, kind: problem.NothingToRedrive()},
 		{err: replay.ErrNotFound, kind: problem.ReplayNotFound()},
 		{err: replay.ErrState, kind: problem.ReplayState()},
+		{err: rebuild.ErrNoProjection, kind: problem.ProjectionNotFound()},
+		{err: rebuild.ErrNotFound, kind: problem.RebuildNotFound()},
+		{err: rebuild.ErrBusy, kind: problem.RebuildRefused()},
+		{err: rebuild.ErrState, kind: problem.RebuildRefused()},
+		{err: rebuild.ErrNoHistory, kind: problem.RebuildRefused()},
+		{err: rebuild.ErrNoRoom, kind: problem.RebuildRefused()},
+		{err: rebuild.ErrUnfit, kind: problem.RebuildRefused()},
+		{err: rebuild.ErrNoSource, kind: problem.RebuildRefused()},
 		{err: replay.ErrTooMany, kind: problem.TooManyReplays()},
 		{err: replay.ErrKeyConflict, kind: problem.IdempotencyConflict(),
 			detail: "use a new Idempotency-Key for a new replay, and the same replay with the same key"},
@@ -91,6 +101,9 @@ func errorTable() []mapping {
 		{err: consumers.ErrOffsetOutOfRange, kind: problem.ValidationFailed()},
 		{err: consumers.ErrUnreachable, kind: problem.Unavailable(), retryAfter: 3 * time.Second},
 		{err: limitstore.ErrNotFound, kind: problem.LimitNotFound()},
+		{err: purge.ErrNotFound, kind: problem.PurgeNotFound()},
+		{err: purge.ErrOver, kind: problem.PurgeOver()},
+		{err: purge.ErrInvalid, kind: problem.ValidationFailed()},
 		{err: errHistoryToken, kind: problem.InvalidPageToken()},
 		{err: sse.ErrCursor, kind: problem.InvalidCursor(),
 			detail: "send back the id of the last event as it was, to a stream of the same topic"},

@@ -107,9 +107,14 @@ func (a *API) streamExecution(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// liveEvents handles GET /v1/events.
+// liveEvents handles GET /v1/events: what happens from now on, or, with Accept:
+// application/json, a search of what has happened.
 func (a *API) liveEvents(w http.ResponseWriter, r *http.Request) {
-	if err := a.streamEvents(w, r); err != nil {
+	serve := a.streamEvents
+	if accepts(r, "application/json") && !accepts(r, eventStream) {
+		serve = a.searchEvents
+	}
+	if err := serve(w, r); err != nil {
 		a.fail(w, r, err)
 	}
 }
@@ -120,7 +125,7 @@ func (a *API) streamEvents(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if accept := r.Header.Get("Accept"); accept != "" && !accepts(r, eventStream) && !strings.Contains(accept, "*/*") {
-		return problem.NotAcceptable().With("this is a stream of server-sent events: accept " + eventStream)
+		return problem.NotAcceptable().With("this is a stream of server-sent events: accept " + eventStream + ", or application/json to search what is recorded")
 	}
 	topic, filter, err := a.streamFilter(r.Context(), q)
 	if err != nil {

@@ -27,6 +27,7 @@ import (
 	"github.com/millrace/millrace/internal/query"
 	"github.com/millrace/millrace/internal/server"
 	"github.com/millrace/millrace/internal/server/auth"
+	"github.com/millrace/millrace/internal/server/graphql"
 	"github.com/millrace/millrace/internal/server/health"
 	"github.com/millrace/millrace/internal/server/problem"
 	"github.com/millrace/millrace/internal/server/sse"
@@ -191,6 +192,10 @@ func (noHistory) Events(context.Context, string, eventlog.Cursor, int) ([]eventl
 	return nil, eventlog.Cursor{}, nil
 }
 
+func (noHistory) Search(context.Context, eventlog.Filter, eventlog.Moment, int) ([]eventlog.Entry, eventlog.Moment, error) {
+	return nil, eventlog.Moment{}, nil
+}
+
 type someTopics struct{}
 
 func (someTopics) List(context.Context) ([]Topic, error) {
@@ -331,12 +336,26 @@ func newBench(t testing.TB, change func(*Deps, *Config)) *bench {
 	b := &bench{t: t, store: newMemory(), logs: &bytes.Buffer{}}
 	logger := slog.New(slog.NewTextHandler(b.logs, nil))
 	deps := Deps{
-		Executions: b.store, History: noHistory{}, Topics: someTopics{}, DeadLetters: &letters{}, Outbox: &someOutbox{}, Consumers: &someConsumers{}, Holds: &someHolds{}, Queue: &someQueue{}, Limits: &someLimits{}, Health: health.New(), Logger: logger,
-		Queries: query.NewStore(noDatabase{}, query.Limits{}),
+		Executions:  b.store,
+		History:     noHistory{},
+		Topics:      someTopics{},
+		DeadLetters: &letters{},
+		Outbox:      &someOutbox{},
+		Consumers:   &someConsumers{},
+		Replays:     &someReplays{},
+		Rebuilds:    &someRebuilds{},
+		Purges:      &somePurges{},
+		Holds:       &someHolds{},
+		Queue:       &someQueue{},
+		Limits:      &someLimits{},
+		Health:      health.New(),
+		Logger:      logger,
+		Queries:     query.NewStore(noDatabase{}, query.Limits{}),
 		Lists: lists(func(query.Scope, query.Request) (query.List[query.Execution], error) {
 			return query.List[query.Execution]{}, nil
 		}),
 		Streams: sse.NewStreams(noHistory{}, sse.Config{}, sse.NewHub(topics.ExecutionEvents, nil, logger, nil)),
+		GraphQL: graphql.New(graphql.Deps{Logger: logger}, graphql.Config{}),
 	}
 	config := Config{Version: "test"}
 	if change != nil {

@@ -35,6 +35,7 @@ func (a *API) humaConfig() huma.Config {
 				{Name: tagOutbox, Description: "Events on their way to the broker, and those that do not get there"},
 				{Name: tagDataIndex, Description: "Workflow instances, their tasks, pods and sagas, as their events tell of them"},
 				{Name: tagLimits, Description: "Limits of rate and concurrency, and the keys under them"},
+				{Name: tagGraphQL, Description: "Queries over all read models"},
 				{Name: tagPlatform, Description: "The platform itself"},
 			},
 			Components: &huma.Components{
@@ -296,23 +297,35 @@ func (a *API) resultDoc() huma.Operation {
 }
 
 func (a *API) liveDoc() huma.Operation {
+	r := answer("A page of what is recorded", "application/json", schema[RecordedEventList](a), nil)
+	r.Content[eventStream] = &huma.MediaType{Schema: &huma.Schema{Type: "string"}}
 	return huma.Operation{
-		OperationID: "stream-events", Summary: "Events of all executions or workflows, live", Tags: []string{tagEvents},
+		OperationID: "stream-events", Summary: "Events as they happen, or a search of those that are recorded", Tags: []string{tagEvents},
 		Description: "Server-sent events, from now on. The id of each is a cursor: a client that comes back with the last one it " +
 			"saw, to any process of the API and with any filter, misses nothing and gets nothing twice. Events of one execution " +
 			"or instance come in order. Every 15 s a comment comes if nothing else does. Events `reset` (events are missing here), " +
 			"`dropped` (the client did not keep up; it should connect again with its last id) and `shutdown` are about the stream " +
-			"itself. Each filter may be repeated, or hold up to 100 values separated by commas.",
+			"itself. Each filter may be repeated, or hold up to 100 values separated by commas.\n\n" +
+			"With `Accept: application/json` it is a search of the event log instead, the newest event first, with the filters topic, " +
+			"type, source, subject, key, from and to. A search that is not by subject or by one type should say from when.",
 		Parameters: []*huma.Param{
-			param("query", "topic", "string", "execution_events (the default) or flow-lifecycle-out (the default with instance_id)"),
+			param("query", "topic", "string", "execution_events (the default) or flow-lifecycle-out (the default with instance_id); of a search any "+
+				"topic that is recorded, by its name at the broker, and all without it"),
 			param("query", "execution_id", "string", "Events of these executions only"),
 			param("query", "instance_id", "string", "Events of these workflow instances only"),
 			param("query", "user", "string", "Events of executions of these users only"),
 			param("query", "type", "string", "Events of these CloudEvents types only; one that ends with * stands for all that begin so"),
 			param("query", "last_event_id", "string", "The same as the header Last-Event-ID"),
 			param("header", "Last-Event-ID", "string", "Go on behind this event"),
+			param("query", "source", "string", "Of a search: events of these sources only"),
+			param("query", "subject", "string", "Of a search: events of these subjects only; the subject of an event without one is its key"),
+			param("query", "key", "string", "Of a search: events of records with these keys only"),
+			param("query", "from", "string", "Of a search: events of this time and later"),
+			param("query", "to", "string", "Of a search: events before this time"),
+			param("query", "page_size", "integer", "Of a search: 1 to 1000, 100 without it"),
+			param("query", "page_token", "string", "Of a search: the next_page_token of the page before, with the same filters"),
 		},
-		Responses: map[string]*huma.Response{"200": answer("The stream", eventStream, &huma.Schema{Type: "string"}, nil)},
+		Responses: map[string]*huma.Response{"200": r},
 		Errors:    []int{400, 404, 503},
 	}
 }

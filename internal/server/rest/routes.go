@@ -9,6 +9,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/millrace/millrace/internal/server/auth"
+	"github.com/millrace/millrace/internal/server/graphql"
 )
 
 // route is one row of the table of routes.
@@ -18,6 +19,9 @@ type route struct {
 	scope auth.Scope
 	// stream marks routes that are not bounded by the request timeout.
 	stream bool
+	// page, if set, answers browsers that ask for a page instead of data. It needs no
+	// token.
+	page http.HandlerFunc
 	// op documents the route. Method, path and security are filled in.
 	op huma.Operation
 	// Exactly one of the two is set: a plain handler, or a function that registers
@@ -35,9 +39,11 @@ const (
 	tagOutbox      = "outbox"
 	tagConsumers   = "consumers"
 	tagEvents      = "events"
-	tagDataIndex   = "data-index"
 	tagLimits      = "limits"
+	tagDataIndex   = "data-index"
+	tagGraphQL     = "graphql"
 	tagReplays     = "replays"
+	tagProjections = "projections"
 	tagPlatform    = "platform"
 )
 
@@ -103,6 +109,15 @@ func (a *API) routes() []route {
 		{method: post, path: "/v1/replays/{id}/pause", scope: auth.Admin, op: a.controlReplayDoc("pause", "Let a replay wait"), handler: a.controlReplay(Replays.Pause)},
 		{method: post, path: "/v1/replays/{id}/resume", scope: auth.Admin, op: a.controlReplayDoc("resume", "Let a replay go on"), handler: a.controlReplay(Replays.Resume)},
 		{method: post, path: "/v1/replays/{id}/cancel", scope: auth.Admin, op: a.controlReplayDoc("cancel", "End a replay"), handler: a.controlReplay(Replays.Cancel)},
+		{method: get, path: "/v1/projections", scope: auth.Read, op: listProjectionsDoc(), typed: typed(a, a.listProjections)},
+		{method: get, path: "/v1/projections/{name}", scope: auth.Read, op: getProjectionDoc(), typed: typed(a, a.getProjection)},
+		{method: get, path: "/v1/projections/{name}/rebuilds", scope: auth.Read, op: listRebuildsDoc(), typed: typed(a, a.listRebuilds)},
+		{method: post, path: "/v1/projections/{name}/rebuilds", scope: auth.Admin, op: a.createRebuildDoc(), handler: a.createRebuild},
+		{method: get, path: "/v1/projections/{name}/rebuilds/{id}", scope: auth.Read, op: getRebuildDoc(), typed: typed(a, a.getRebuild)},
+		{method: get, path: "/v1/projections/{name}/rebuilds/{id}/differences", scope: auth.Read, op: listDifferencesDoc(), typed: typed(a, a.listDifferences)},
+		{method: post, path: "/v1/projections/{name}/rebuilds/{id}/pause", scope: auth.Admin, op: a.controlRebuildDoc("pause", "Let a rebuild wait"), handler: a.controlRebuild(Rebuilds.Pause)},
+		{method: post, path: "/v1/projections/{name}/rebuilds/{id}/resume", scope: auth.Admin, op: a.controlRebuildDoc("resume", "Let a rebuild go on"), handler: a.controlRebuild(Rebuilds.Resume)},
+		{method: post, path: "/v1/projections/{name}/rebuilds/{id}/cancel", scope: auth.Admin, op: a.controlRebuildDoc("cancel", "End a rebuild; the tables are as they were"), handler: a.controlRebuild(Rebuilds.Cancel)},
 		{method: get, path: "/v1/topics", scope: auth.Read, op: topicsDoc(), typed: typed(a, a.topics)},
 		{method: get, path: "/v1/outbox/events", scope: auth.Read, op: outboxListDoc(), typed: typed(a, a.outboxList)},
 		{method: get, path: "/v1/outbox/backlog", scope: auth.Read, op: outboxBacklogDoc(), typed: typed(a, a.outboxBacklog)},
@@ -121,6 +136,12 @@ func (a *API) routes() []route {
 		{method: get, path: "/v1/limits/{name}", scope: auth.Read, op: getLimitDoc(), typed: typed(a, a.getLimit)},
 		{method: get, path: "/v1/limits/{name}/keys", scope: auth.Read, op: limitKeysDoc(), typed: typed(a, a.limitKeys)},
 		{method: post, path: "/v1/limits/{name}/reset", scope: auth.Admin, op: a.resetLimitDoc(), handler: a.resetLimit},
+		{method: get, path: "/graphql", scope: auth.Read, stream: true, op: graphqlGetDoc(), handler: a.deps.GraphQL.Get, page: a.deps.GraphQL.Page},
+		{method: post, path: "/graphql", scope: auth.Read, stream: true, op: a.graphqlPostDoc(), handler: a.deps.GraphQL.Post},
+		{method: post, path: "/v1/purges", scope: auth.Admin, op: a.createPurgeDoc(), handler: a.createPurge},
+		{method: get, path: "/v1/purges", scope: auth.Read, op: listPurgesDoc(), typed: typed(a, a.listPurges)},
+		{method: get, path: "/v1/purges/{id}", scope: auth.Read, op: getPurgeDoc(), typed: typed(a, a.getPurge)},
+		{method: post, path: "/v1/purges/{id}/cancel", scope: auth.Admin, op: a.cancelPurgeDoc(), handler: a.cancelPurge},
 		{method: get, path: "/livez", scope: auth.Open, op: healthDoc("livez", "Is the process alive?"), handler: a.deps.Health.Live},
 		{method: get, path: "/healthz", scope: auth.Open, op: healthDoc("healthz", "The same as /livez"), handler: a.deps.Health.Live},
 		{method: get, path: "/readyz", scope: auth.Open, op: a.readyDoc(), handler: a.deps.Health.Ready},
@@ -181,10 +202,24 @@ func (m routeMux) HandleFunc(pattern string, handler func(http.ResponseWriter, *
 		if !r.stream {
 			h = m.api.limitTime(h)
 		}
-		m.api.mux.Handle(pattern, m.api.deps.Guard.Require(r.scope, m.api.fail, h))
+		m.api.mux.Handle(pattern, withPage(r.page, m.api.deps.Guard.Require(r.scope, m.api.fail, h)))
 		return
 	}
 	panic("rest: route " + pattern + " is not in the table")
+}
+
+// withPage lets browsers have a page where others have data.
+func withPage(page http.HandlerFunc, data http.Handler) http.Handler {
+	if page == nil {
+		return data
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if graphql.WantsPage(r) {
+			page(w, r)
+			return
+		}
+		data.ServeHTTP(w, r)
+	})
 }
 
 // ServeHTTP implements humago.Mux.

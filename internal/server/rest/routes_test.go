@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"flag"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"regexp"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/millrace/millrace/internal/server/auth"
+	"github.com/millrace/millrace/internal/server/sse"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -28,7 +30,9 @@ func TestEveryRouteDeclaresItsScope(t *testing.T) {
 		case auth.Open:
 			open = append(open, r.pattern())
 		case auth.Read:
-			assert.Equal(t, http.MethodGet, r.method, "%s changes something", r.pattern())
+			if r.path != "/graphql" { // there are no mutations
+				assert.Equal(t, http.MethodGet, r.method, "%s changes something", r.pattern())
+			}
 		case auth.Write, auth.Admin:
 		default:
 			t.Errorf("route %s declares no scope", r.pattern())
@@ -77,6 +81,22 @@ func TestWhoMayDoWhat(t *testing.T) {
 	}
 }
 
+// TestGraphQLIsMounted: what it answers is tested where it is made.
+func TestGraphQLIsMounted(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(d *Deps, _ *Config) { d.Guard = tokens() })
+	as := []string{"Authorization", "Bearer viewer", "Content-Type", "application/json"}
+	assert.JSONEq(t, `{"data": {"__typename": "Query"}}`, b.do("POST", "/graphql", `{"query": "{ __typename }"}`, as...).Body.String())
+	assert.JSONEq(t, `{"data": {"__typename": "Query"}}`, b.do("GET", "/graphql?query=%7B__typename%7D", "", as...).Body.String())
+	requireProblem(t, b.do("POST", "/graphql", `{"query": "{ __typename }"}`), 401, "unauthorized")
+	requireProblem(t, b.do("GET", "/graphql", ""), 401, "unauthorized")
+	page := b.do("GET", "/graphql", "", "Accept", "text/html")
+	assert.Equal(t, 200, page.Code)
+	assert.Contains(t, page.Header().Get("Content-Security-Policy"), "default-src 'none'")
+	requireProblem(t, b.do("GET", "/graphql?query=%7B__typename%7D", "", "Accept", "text/html"), 401, "unauthorized")
+	requireProblem(t, b.do("DELETE", "/graphql", ""), 405, "method_not_allowed")
+}
+
 func TestMalformedAuthorization(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, func(d *Deps, _ *Config) { d.Guard = tokens() })
@@ -103,8 +123,27 @@ func TestATenantsTokenSeesItsTenantOnly(t *testing.T) {
 	}
 	requireProblem(t, b.do("POST", "/v1/executions/"+theirs.ID+"/cancel", "", as("acme")...), 404, "execution_not_found")
 	requireProblem(t, b.do("GET", "/v1/events?topic=flow-lifecycle-out", "", as("acme")...), 403, "forbidden")
+	assert.Equal(t, "acme", b.streamFilter("acme", "").Tenant)
+	assert.Equal(t, sse.Filter{}, b.streamFilter("viewer", ""))
+	assert.Equal(t, sse.Filter{
+		Tenant: "acme", Subjects: []string{mine.ID}, Users: []string{"amy", "bob"}, Types: []string{"a", "b.*", "c"},
+	}, b.streamFilter("acme", "execution_id="+mine.ID+"&user=amy,%20bob&type=a&type=b.*,c"))
 	requireProblem(t, b.do("GET", "/v1/events?execution_id="+theirs.ID, "", as("acme")...), 404, "execution_not_found")
 	requireProblem(t, b.do("GET", "/v1/executions?tenant=other", "", as("acme")...), 400, "invalid_parameter")
+}
+
+// streamFilter is what a stream shows to the holder of a token.
+func (b *bench) streamFilter(token, query string) (f sse.Filter) {
+	b.t.Helper()
+	fail := func(_ http.ResponseWriter, _ *http.Request, err error) { require.NoError(b.t, err) }
+	r := httptest.NewRequest(http.MethodGet, "/v1/events?"+query, nil)
+	r.Header.Set("Authorization", "Bearer "+token)
+	b.api.deps.Guard.Require(auth.Read, fail, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		var err error
+		_, f, err = b.api.streamFilter(r.Context(), r.URL.Query())
+		require.NoError(b.t, err)
+	})).ServeHTTP(httptest.NewRecorder(), r)
+	return f
 }
 
 type document struct {

@@ -176,9 +176,10 @@ func (f *feed) catchUp(ctx context.Context) error {
 // readTopic writes what a tail reads until the hub's buffer goes on from there.
 func (f *feed) readTopic(ctx context.Context, tail Tail, ping <-chan time.Time) error {
 	ctx, cancel := context.WithCancel(ctx)
-	records, ended := make(chan topics.Record), make(chan error, 1)
+	records, failed, ended := make(chan topics.Record), make(chan error, 1), make(chan struct{})
 	go func() {
-		ended <- tail.Run(ctx, func(r topics.Record) error {
+		defer close(ended)
+		failed <- tail.Run(ctx, func(r topics.Record) error {
 			select {
 			case records <- r:
 				return nil
@@ -186,12 +187,10 @@ func (f *feed) readTopic(ctx context.Context, tail Tail, ping <-chan time.Time) 
 				return ctx.Err()
 			}
 		})
-		close(ended)
 	}()
 	defer func() {
 		cancel()
-		for range ended { //nolint:revive // the tail must not be closed while it runs
-		}
+		<-ended // closed when the tail does not run any more
 	}()
 	known := newMemory(f.hub.span)
 	look := time.NewTicker(lookEvery)
@@ -209,7 +208,7 @@ func (f *feed) readTopic(ctx context.Context, tail Tail, ping <-chan time.Time) 
 			if err := f.beat(); err != nil {
 				return err
 			}
-		case err := <-ended:
+		case err := <-failed:
 			if err == nil {
 				err = context.Cause(ctx)
 			}

@@ -1,10 +1,10 @@
 package sse
 
 import (
-	"encoding/json"
 	"slices"
 	"strings"
 
+	"github.com/millrace/millrace/internal/lifecycle"
 	"github.com/millrace/millrace/topics"
 )
 
@@ -24,7 +24,7 @@ type Filter struct {
 }
 
 func (f Filter) match(it *item) bool {
-	if len(f.Subjects) > 0 && !slices.Contains(f.Subjects, it.subject) {
+	if len(f.Subjects) > 0 && !slices.Contains(f.Subjects, it.subject()) {
 		return false
 	}
 	if len(f.Types) > 0 && !slices.ContainsFunc(f.Types, func(t string) bool { return matchType(t, it.envelope.Type) }) {
@@ -50,23 +50,9 @@ func subjectOf(e *topics.Envelope) string {
 	if e.Subject != "" || !topics.IsLifecycle(e.Type) {
 		return e.Subject
 	}
-	var data struct {
-		InstanceID json.RawMessage `json:"instanceId"` // the flat shape
-		Workflow   json.RawMessage `json:"workflow"`   // the nested one, of a task
-		Name       json.RawMessage `json:"name"`       // the nested one, of a workflow
-	}
-	if json.Unmarshal(e.Data, &data) != nil {
+	told, _, err := lifecycle.Read(*e)
+	if err != nil {
 		return ""
 	}
-	named := data.Name
-	if strings.HasPrefix(e.Type, topics.TaskLifecyclePrefix) {
-		named = data.Workflow
-	}
-	for _, raw := range []json.RawMessage{data.InstanceID, named} {
-		var id string
-		if json.Unmarshal(raw, &id) == nil && id != "" {
-			return id
-		}
-	}
-	return ""
+	return told.InstanceID
 }

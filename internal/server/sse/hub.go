@@ -270,7 +270,11 @@ func (h *Hub) publish(r topics.Record) error {
 
 // deliver puts an event into the buffers of those who want it, under the lock.
 func (h *Hub) deliver(it *item) {
-	for _, group := range []map[*subscriber]struct{}{h.bySubject[it.subject], h.general} {
+	var chosen map[*subscriber]struct{}
+	if len(h.bySubject) > 0 {
+		chosen = h.bySubject[it.subject()]
+	}
+	for _, group := range []map[*subscriber]struct{}{chosen, h.general} {
 		for s := range group {
 			if !s.filter.match(it) {
 				continue

@@ -7,17 +7,17 @@ import (
 	"github.com/millrace/millrace/topics"
 )
 
-// item is an event on its way to subscribers. It is shared; only text and cursor
-// change it, once.
+// item is an event on its way to subscribers. It is shared; only subject, text and
+// cursor change it, once.
 type item struct {
-	envelope topics.Envelope
-	// subject is what it is about, see subjectOf.
-	subject   string
+	envelope  topics.Envelope
 	partition int
 	offset    int64
 	// position is where the hub stood after it; nil when nobody was there for it.
 	position Position
 
+	reading  sync.Once
+	about    string
 	encoding sync.Once
 	json     []byte
 	naming   sync.Once
@@ -37,10 +37,16 @@ func newItem(r topics.Record) *item {
 	if err != nil {
 		return nil
 	}
-	return &item{envelope: env, subject: subjectOf(&env), partition: int(r.Partition), offset: r.Offset}
+	return &item{envelope: env, partition: int(r.Partition), offset: r.Offset}
 }
 
 func (it *item) identity() identity { return identityOf(it.envelope.Source, it.envelope.ID) }
+
+// subject is what the event is about, see subjectOf.
+func (it *item) subject() string {
+	it.reading.Do(func() { it.about = subjectOf(&it.envelope) })
+	return it.about
+}
 
 // text is the event in structured mode. Nil: it cannot be written as JSON.
 func (it *item) text() []byte {

@@ -24,7 +24,8 @@ import (
 
 func TestMain(m *testing.M) { testenv.Run(m) }
 
-const patience = 20 * time.Second
+// patience is how long a test waits for what must happen.
+const patience = time.Minute
 
 // event makes the record of an event; publish gives it its place.
 func event(t testing.TB, id string, sequence int64, e topics.Event) topics.Record {

@@ -18,6 +18,7 @@ import (
 	"github.com/millrace/millrace/internal/embedded"
 	"github.com/millrace/millrace/internal/kafka"
 	"github.com/millrace/millrace/internal/testenv"
+	"github.com/millrace/millrace/internal/testenv/realkafka"
 	"github.com/millrace/millrace/middleware"
 	"github.com/millrace/millrace/topics"
 )
@@ -231,17 +232,17 @@ func TestAFilterMayChangeOnTheWay(t *testing.T) {
 func TestFilters(t *testing.T) {
 	t.Parallel()
 	env := func(kind, subject, tenant, user, data string) *item {
-		e := topics.Envelope{Type: kind, Subject: subject, Data: []byte(data)}
+		e := topics.Envelope{Type: kind, Subject: subject, Time: time.Now(), Data: []byte(data)}
 		topics.WithOwner(tenant, user)(&e)
-		return &item{envelope: e, subject: subjectOf(&e)}
+		return &item{envelope: e}
 	}
 	started := env("millrace.execution.started.v1", "e1", "acme", "ada", `{}`)
 	nobodys := env("millrace.execution.started.v1", "e2", "", "", `{}`)
-	flat := env("io.serverlessworkflow.workflow.started.v1", "", "", "", `{"instanceId":"i1","name":"greet"}`)
+	flat := env("io.serverlessworkflow.workflow.started.v1", "", "", "", `{"instanceId":"i1","workflowName":"greet"}`)
 	workflow := env("io.serverlessworkflow.workflow.started.v1", "", "", "", `{"name":"i1","definition":{"name":"greet"}}`)
-	task := env("io.serverlessworkflow.task.started.v1", "", "", "", `{"workflow":"i1","task":"do/0/greet","name":"x"}`)
+	task := env("io.serverlessworkflow.task.started.v1", "", "", "", `{"workflow":"i1","task":"do/0/greet"}`)
 	odd := env("io.serverlessworkflow.task.started.v1", "", "", "", `{"workflow":{"name":"i1"}}`)
-	broken := env("io.serverlessworkflow.workflow.started", "", "", "", `[`)
+	broken := env("io.serverlessworkflow.workflow.started.v1", "", "", "", `[`)
 	all := []*item{started, nobodys, flat, workflow, task, odd, broken}
 	for name, c := range map[string]struct {
 		filter Filter
@@ -403,6 +404,41 @@ func TestABrokerThatIsRestartedCostsNothing(t *testing.T) {
 				c.Listen = config.Brokers[0]
 			}))
 		}
+	}
+}
+
+// The same on Apache Kafka, whose process is killed: what was acknowledged is there
+// when it is back, and comes once.
+func TestAKafkaThatIsKilledCostsNothing(t *testing.T) {
+	realkafka.Require(t)
+	cluster, err := realkafka.Start(t.Context(), realkafka.Config{DataDir: testenv.DataDir(t), Progress: io.Discard})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, cluster.Close()) })
+	log, publisher := kafkaLogOn(t, kafka.Config{Brokers: cluster.Addrs(), FetchMaxWait: 20 * time.Millisecond}, 3)
+	both := []*bench{newBench(t, log, nil), newBench(t, log, nil)}
+	stays, moves := both[0].connect("/events", ""), both[0].connect("/events", "")
+	stays.skipPing()
+	moves.skipPing()
+	gotByOne, gotByOther := newReceipts(t), newReceipts(t)
+	const executions = 10
+	for round := range 3 {
+		var batch []topics.Record
+		for i := range executions {
+			batch = append(batch, output(t, fmt.Sprint("e", i), int64(round+1)))
+		}
+		for _, err := range publisher.PublishRecords(t.Context(), batch) {
+			require.NoError(t, err)
+		}
+		for range executions {
+			gotByOne.note(stays.must())
+			gotByOther.note(moves.must())
+		}
+		if round < 2 {
+			require.NoError(t, cluster.Kill(0))
+			require.NoError(t, cluster.Restart(t.Context(), 0))
+		}
+		moves.close()
+		moves = both[(round+1)%2].connect("/events", moves.lastID)
 	}
 }
 

@@ -24,7 +24,7 @@ var (
 
 // Config holds the settings of Streams.
 type Config struct {
-	// Max is how many streams may be open at once; each takes about 100 KiB. Defaults to
+	// Max is how many streams may be open at once; each takes about 32 KiB. Defaults to
 	// 2048.
 	Max int
 	// Ping is how often a stream that is silent sends a comment. Defaults to 15 s.

@@ -15,6 +15,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.atomic.AtomicReference;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.Producer;
 import org.apache.kafka.clients.producer.ProducerConfig;
@@ -32,7 +33,7 @@ final class KafkaPublisher implements EventPublisher {
   private final Truth truth;
   private final Producer<String, byte[]> producer; // null: nothing is sent
   private final Writer record; // null: nothing is written
-  private Exception failure;
+  private final AtomicReference<Exception> failure = new AtomicReference<>();
   private int sent;
 
   KafkaPublisher(Encoding encoding, String topic, String bootstrap, Path record, Truth truth)
@@ -77,24 +78,24 @@ final class KafkaPublisher implements EventPublisher {
   }
 
   /** Returns how many events there were, once all are acknowledged. */
-  int flushed() throws Exception {
+  int flush() throws Exception {
     if (producer != null) {
       producer.flush();
     }
+    if (failure.get() != null) {
+      throw failure.get();
+    }
     synchronized (this) {
-      if (failure != null) {
-        throw failure;
-      }
       return sent;
     }
   }
 
   @Override
-  public synchronized void close() {
+  public void close() {
+    if (producer != null) {
+      producer.close();
+    }
     try {
-      if (producer != null) {
-        producer.close();
-      }
       if (record != null) {
         record.close();
       }
@@ -103,9 +104,10 @@ final class KafkaPublisher implements EventPublisher {
     }
   }
 
-  private synchronized void failed(Exception e) {
-    if (e != null && failure == null) {
-      failure = e;
+  /** Called by the producer's thread too, for which flush and close wait: it takes no lock. */
+  private void failed(Exception e) {
+    if (e != null) {
+      failure.compareAndSet(null, e);
     }
   }
 
