@@ -106,7 +106,7 @@ func (m *measurement) aggregates() []question {
 func (m *measurement) indexed() []question {
 	return []question{
 		m.filtered("JSON of output, with index", false, result),
-		m.filtered("text, rare word", false, func(n int) query.Filter { return query.Search{Text: fmt.Sprintf("R-%d", n*7+1)} }),
+		m.filtered("text, rare word", false, func(n int) query.Filter { return query.Search{Text: fmt.Sprintf("R-%d", n*100+1001)} }),
 		m.filtered("text, word of 2 %", true, func(int) query.Filter { return query.Search{Text: "payment timed"} }),
 	}
 }
