@@ -332,9 +332,12 @@ func testTailTransaction(t *testing.T, b *bench) {
 	require.NoError(t, client.BeginTransaction())
 	require.NoError(t, client.ProduceSync(b.ctx(), kgo.StringRecord("inside")).FirstErr())
 	require.NoError(t, client.EndTransaction(b.ctx(), kgo.TryCommit))
-	end, err := b.admin.EndOffsets(b.ctx(), b.topic)
-	require.NoError(t, err)
-	require.Greater(t, end[b.topic][0], int64(1), "the end of the transaction has an offset")
+	// The coordinator answers before it has written the end of the transaction.
+	var end kafka.Offsets
+	require.Eventually(t, func() bool {
+		end, err = b.admin.EndOffsets(b.ctx(), b.topic)
+		return err == nil && end[b.topic][0] > 1
+	}, patience, time.Millisecond, "the end of the transaction has an offset")
 
 	ctx, cancel := context.WithCancel(b.ctx())
 	var got atomic.Int32
