@@ -48,7 +48,7 @@ func (c *crasher) judgeReplay(point crash.Point) {
 
 // replayed waits until the replay under a key is done, and checks that it has published
 // every event that was there when it was made, in the order of each key, and at most
-// one chunk of them twice. It returns how many it has.
+// one chunk of them twice. It returns how many it has, beside those that the log has twice.
 func (in *installation) replayed(key string) (repeated int) {
 	t := in.t
 	t.Helper()
@@ -64,9 +64,11 @@ func (in *installation) replayed(key string) (repeated int) {
 			ON c.topic_id = t.topic_id AND c.partition = l.partition AND l."offset" < c."to"
 		WHERE l.type IS NOT NULL ORDER BY l.topic_no, l.partition, l."offset"`) {
 		key, id, _ := strings.Cut(text, " ")
-		if !slices.Contains(want[key], id) {
-			want[key] = append(want[key], id)
+		if slices.Contains(want[key], id) {
+			repeated-- // a relay that crashed has published it twice, and both lie in the log
+			continue
 		}
+		want[key] = append(want[key], id)
 	}
 	require.NotEmpty(t, want)
 	got := map[string][]string{}
