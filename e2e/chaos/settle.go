@@ -10,8 +10,8 @@ import (
 )
 
 // stuckAfter is for how long nothing may move once everything is mended. A stalled
-// partition pauses for up to 60 s, and then its first batch may hold the four slow
-// entries of F2 together, which take 72 s and are applied all at once.
+// partition pauses for up to 60 s, and then its first batch may hold the slow
+// entries of F2 together, which take long and are applied all at once.
 const stuckAfter = 150 * time.Second
 
 // goal is something that comes true by itself in a system that is alive: a number

@@ -238,7 +238,7 @@ func (l *lane) present(ctx context.Context, m *world.Member, there bool) error {
 // revokeSlow makes handlers that do not mind their context, for longer than a
 // consumer drains (10 s) and a rebalance waits (15 s), and then a rebalance.
 func revokeSlow(ctx context.Context, l *lane) error {
-	l.Producer.MakeSlow(4, 18*time.Second)
+	l.Producer.MakeSlow(2, 18*time.Second)
 	l.hold(ctx, time.Second, 2*time.Second)
 	for _, m := range l.World.Part(world.Consumer) {
 		if m.Fixed || !m.Take() {
