@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/millrace/millrace/e2e/chaos/internal/workload"
 )
 
@@ -15,8 +17,18 @@ import (
 const stuckAfter = 150 * time.Second
 
 // goal is something that comes true by itself in a system that is alive: a number
-// that goes down to 0.
-type goal struct{ what, sql string }
+// that goes down to 0, counted by sql or, where it is set, by count.
+type goal struct {
+	what, sql string
+	count     func(ctx context.Context) (int64, error)
+}
+
+func (g goal) left(ctx context.Context, db *pgxpool.Pool) (int64, error) {
+	if g.count != nil {
+		return g.count(ctx)
+	}
+	return workload.Count(ctx, db, g.sql)
+}
 
 const missing = `SELECT count(*) FROM chaos_facts f CROSS JOIN (VALUES %s) AS c(name, topic)
 	WHERE f.topic = c.topic AND f.kind IN (%s)
@@ -28,35 +40,45 @@ const (
 )
 
 // drained is what comes true without anybody's doing.
-func drained() []goal {
+func (s *session) drained() []goal {
 	return []goal{
-		{"events wait in the outbox", `SELECT count(*) FROM outbox_events WHERE status = 'PENDING'`},
-		{"facts are not applied", fmt.Sprintf(missing, ledgers, `'plain', 'slow', 'stubborn'`)},
-		{"poison has no dead letter", `SELECT count(*) FROM chaos_facts f CROSS JOIN (VALUES ` + filing + `) AS c(name, topic)
+		{what: "events wait in the outbox", sql: `SELECT count(*) FROM outbox_events WHERE status = 'PENDING'`},
+		{what: "facts are not applied", sql: fmt.Sprintf(missing, ledgers, `'plain', 'slow', 'stubborn'`)},
+		s.noted("facts are not noted", workload.Plain, workload.Slow, workload.Stubborn),
+		{what: "poison has no dead letter", sql: `SELECT count(*) FROM chaos_facts f CROSS JOIN (VALUES ` + filing + `) AS c(name, topic)
 			WHERE f.topic = c.topic AND f.kind IN ('poison', 'garbage') AND NOT EXISTS (
 				SELECT FROM chaos_cures u WHERE u.event_id = f.event_id) AND NOT EXISTS (
 				SELECT FROM dead_letters d WHERE d.consumer = c.name AND d.topic = f.topic AND (d.event_id = f.event_id
 					OR convert_to(f.event_id, 'UTF8') = ANY (d.header_values)))`},
-		{"executions have not ended", `SELECT count(*) FROM executions WHERE finished_at IS NULL`},
-		{"executions differ from their views", `SELECT count(*) FROM executions e LEFT JOIN execution_views v ON v.id = e.id::text
+		{what: "executions have not ended", sql: `SELECT count(*) FROM executions WHERE finished_at IS NULL`},
+		{what: "executions differ from their views", sql: `SELECT count(*) FROM executions e LEFT JOIN execution_views v ON v.id = e.id::text
 			WHERE v.version IS DISTINCT FROM e.version OR v.state IS DISTINCT FROM e.state`},
-		{"executions have events that are not in the log", `SELECT count(*) FROM executions e WHERE e.version > (
+		{what: "executions have events that are not in the log", sql: `SELECT count(*) FROM executions e WHERE e.version > (
 			SELECT count(DISTINCT event_id) FROM event_log l WHERE l.subject = e.id::text AND l.type LIKE 'millrace.execution.%')`},
 	}
 }
 
 // redriven is what comes true once all poison is cured and redriven.
-func redriven() []goal {
+func (s *session) redriven() []goal {
 	return []goal{
-		{"events wait in the outbox", `SELECT count(*) FROM outbox_events WHERE status = 'PENDING'`},
-		{"cured facts are not applied", fmt.Sprintf(missing, ledgers, `'poison'`)},
+		{what: "events wait in the outbox", sql: `SELECT count(*) FROM outbox_events WHERE status = 'PENDING'`},
+		{what: "cured facts are not applied", sql: fmt.Sprintf(missing, ledgers, `'poison'`)},
+		s.noted("cured facts are not noted", workload.Poison),
 	}
+}
+
+// noted is the goal that the consumer without a transaction has noted all facts of
+// the kinds: its effects are in the log of effects alone.
+func (s *session) noted(what string, kinds ...string) goal {
+	return goal{what: what, count: func(ctx context.Context) (int64, error) {
+		return workload.Unnoted(ctx, s.world.DB, s.world.NotesFile(), workload.LedgerEach, workload.Ledger, kinds)
+	}}
 }
 
 // settle waits until everything that was begun has ended, redrives what had failed,
 // and waits again.
 func (s *session) settle(ctx context.Context) error {
-	if !s.until(ctx, drained()) {
+	if !s.until(ctx, s.drained()) {
 		return ctx.Err()
 	}
 	s.world.Note("everything has drained: poison is cured and redriven")
@@ -64,17 +86,17 @@ func (s *session) settle(ctx context.Context) error {
 		return err
 	}
 	rounds := 0
-	again := goal{"letters of cured facts are open", `SELECT count(*) FROM dead_letters WHERE status = 'OPEN' AND class = 'handler'`}
+	again := goal{what: "letters of cured facts are open", sql: `SELECT count(*) FROM dead_letters WHERE status = 'OPEN' AND class = 'handler'`}
 	for {
 		if err := s.operator.RedriveAll(ctx); err != nil {
 			return err
 		}
-		if !s.until(ctx, redriven()) {
+		if !s.until(ctx, s.redriven()) {
 			return ctx.Err()
 		}
 		// A letter can come late: its record was redriven before the cure, or lay in the
 		// dead-letter topic.
-		left, err := workload.Count(ctx, s.world.DB, again.sql)
+		left, err := again.left(ctx, s.world.DB)
 		if err != nil {
 			return err
 		}
@@ -93,7 +115,7 @@ func (s *session) until(ctx context.Context, goals []goal) bool {
 		left := make([]int64, len(goals))
 		done := true
 		for i, g := range goals {
-			n, err := workload.Count(ctx, s.world.DB, g.sql)
+			n, err := g.left(ctx, s.world.DB)
 			if err != nil {
 				n = -1
 			}

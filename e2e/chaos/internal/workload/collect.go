@@ -81,6 +81,33 @@ func Notes(path string) ([]check.Effect, error) {
 	return all, lines.Err()
 }
 
+// Unnoted counts the facts of the topic and the kinds that the log of effects at
+// path does not have of the consumer.
+func Unnoted(ctx context.Context, db *pgxpool.Pool, path, consumer string, topic topics.Topic, kinds []string) (int64, error) {
+	notes, err := Notes(path)
+	if err != nil {
+		return 0, err
+	}
+	noted := map[string]bool{}
+	for _, n := range notes {
+		if n.Consumer == consumer {
+			noted[n.EventID] = true
+		}
+	}
+	rows, err := db.Query(ctx, `SELECT event_id FROM chaos_facts WHERE topic = $1 AND kind = ANY ($2)`, string(topic), kinds)
+	if err != nil {
+		return 0, fmt.Errorf("read facts: %w", err)
+	}
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	var left int64
+	for _, id := range ids {
+		if !noted[id] {
+			left++
+		}
+	}
+	return left, err
+}
+
 // Outbox reads the rows of the outbox. Dead letters are left out: those of On
 // consumers do not come from there.
 func Outbox(ctx context.Context, db *pgxpool.Pool) ([]check.Sent, error) {
