@@ -1,0 +1,126 @@
+package engine
+
+import (
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/millrace/millrace/internal/workflow"
+)
+
+// Instance is a workflow instance as callers see it.
+type Instance struct {
+	ID                uuid.UUID
+	Kind              string
+	DefinitionID      string
+	DefinitionVersion int
+	Status            workflow.Status
+	Version           int64
+	CurrentStepIDs    []string
+	Variables         json.RawMessage
+	BusinessKey       string
+	FailureReason     string
+	Tenant, User      string
+	Priority          int
+	ParentInstanceID  uuid.UUID
+	ExecutionID       uuid.UUID
+	NextInstanceID    uuid.UUID
+	CorrelationID     string
+	StartedAt         time.Time
+	UpdatedAt         time.Time
+	EndedAt           time.Time
+}
+
+// StartRequest asks for an instance.
+type StartRequest struct {
+	// ID makes the call repeatable: an instance that exists under it, of the same
+	// definition, is returned. Zero: a new one.
+	ID           uuid.UUID
+	DefinitionID string
+	// Version of the definition; 0: the latest.
+	Version int
+	// Variables is a JSON object or nil.
+	Variables   json.RawMessage
+	BusinessKey string
+	// Priority is 1 (first) to 5; 0 means 3.
+	Priority      int
+	Tenant, User  string
+	CorrelationID string
+	ExecutionID   uuid.UUID
+}
+
+// StepExecution is a step of an instance's history.
+type StepExecution struct {
+	// ID is "<instance id>.<number of the step>".
+	ID            string
+	InstanceID    uuid.UUID
+	StepID        string
+	StepType      workflow.StepType
+	AttemptNumber int
+	// Status is RUNNING, COMPLETED, FAILED or SKIPPED.
+	Status           string
+	StartedAt        time.Time
+	EndedAt          time.Time
+	FailureReason    string
+	Output           json.RawMessage
+	CompensatesStep  string
+	ActivityAttempts int
+}
+
+// Filter chooses instances for a list. Empty fields choose all.
+type Filter struct {
+	DefinitionID, BusinessKey string
+	Statuses                  []workflow.Status
+	Kind                      string
+	// Page (from 0) and PageSize (default 20, at most 200) as the public contract has
+	// them; PageToken, opaque, takes the place of Page.
+	Page, PageSize int
+	PageToken      string
+	// WithTotal counts all that match.
+	WithTotal bool
+}
+
+// Page is a page of instances, the youngest first.
+type Page struct {
+	Items         []Instance
+	Total         int
+	NextPageToken string
+}
+
+// UserTask is a task for a person.
+type UserTask struct {
+	InstanceID                           uuid.UUID
+	Activity                             int
+	StepID, Name, Label                  string
+	DefinitionID, BusinessKey            string
+	Status                               string
+	Assignee                             string
+	Groups                               []string
+	DueAt, CreatedAt, ClaimedAt, EndedAt time.Time
+	EndedBy                              string
+	Variables                            json.RawMessage
+}
+
+// UserTaskFilter chooses user tasks for a list, the oldest first.
+type UserTaskFilter struct {
+	InstanceID     uuid.UUID
+	Assignee       string
+	Group          string
+	Statuses       []string // default: OPEN, CLAIMED
+	Overdue        bool
+	PageSize       int
+	PageToken      string
+	DefinitionID   string
+	UnassignedOnly bool
+}
+
+// Errors. Their texts say what the state is.
+var (
+	ErrNotFound = errors.New("not found")
+	// ErrConflict: the instance, task or step is not where the request belongs.
+	ErrConflict = errors.New("conflict")
+	// ErrInvalid: the request can never be right.
+	ErrInvalid = errors.New("invalid")
+)

@@ -1,0 +1,194 @@
+-- +goose Up
+-- Workflows: definitions, instances, their journal, jobs, timers, user tasks and signals.
+-- What an instance needs to go on is one row of wf_instances; all that happened to it is
+-- wf_journal, one row for each input that changed something.
+
+CREATE TABLE wf_definitions (
+    id          text COLLATE "C" NOT NULL,
+    version     integer NOT NULL CHECK (version > 0),
+    -- workflow: written in JSON; saga: defined by a Go program.
+    kind        text NOT NULL CHECK (kind IN ('workflow', 'saga')),
+    name        text NOT NULL,
+    description text NOT NULL DEFAULT '',
+    -- The text as it was uploaded, whose order of members counts.
+    document    text NOT NULL,
+    -- SHA-256 of the text without insignificant space: the same again is no new version.
+    digest      bytea NOT NULL,
+    uploaded_by text NOT NULL DEFAULT '',
+    uploaded_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (id, version)
+);
+
+CREATE TABLE wf_instances (
+    id                 uuid PRIMARY KEY,
+    kind               text NOT NULL DEFAULT 'workflow',
+    definition_id      text COLLATE "C" NOT NULL,
+    definition_version integer NOT NULL,
+    status             text NOT NULL,
+    -- Version counts the inputs that changed something. lifecycle_version and saga_version
+    -- count the events of the instance on flow-lifecycle-out and on saga_events.
+    version            bigint NOT NULL,
+    lifecycle_version  bigint NOT NULL DEFAULT 0,
+    saga_version       bigint NOT NULL DEFAULT 0,
+    business_key       text COLLATE "C",
+    tenant             text COLLATE "C" NOT NULL DEFAULT '',
+    user_id            text COLLATE "C" NOT NULL DEFAULT '',
+    -- 1 (first) to 5, inherited by jobs.
+    priority           smallint NOT NULL DEFAULT 3,
+    variables          json NOT NULL,
+    state              json NOT NULL,
+    -- The ids of the open steps, for lists.
+    current_steps      text[] NOT NULL DEFAULT '{}',
+    failure_reason     text,
+    -- What waits for this instance to end: an activity of another instance, or an execution.
+    parent_instance_id uuid,
+    parent_activity    integer,
+    execution_id       uuid,
+    -- The instance whose end started this one, and the one its end started.
+    previous_instance_id uuid,
+    next_instance_id   uuid,
+    correlation_id     text,
+    started_at         timestamptz NOT NULL,
+    updated_at         timestamptz NOT NULL,
+    ended_at           timestamptz
+) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05);
+CREATE INDEX wf_instances_started ON wf_instances (started_at DESC, id DESC);
+CREATE INDEX wf_instances_definition ON wf_instances (definition_id, started_at DESC, id DESC);
+CREATE INDEX wf_instances_business_key ON wf_instances (business_key) WHERE business_key IS NOT NULL;
+CREATE INDEX wf_instances_parent ON wf_instances (parent_instance_id, parent_activity) WHERE parent_instance_id IS NOT NULL;
+CREATE INDEX wf_instances_execution ON wf_instances (execution_id) WHERE execution_id IS NOT NULL;
+
+-- Only appended to.
+CREATE TABLE wf_journal (
+    instance_id uuid NOT NULL,
+    version     bigint NOT NULL,
+    at          timestamptz NOT NULL,
+    input       text NOT NULL,
+    actor       text NOT NULL DEFAULT '',
+    entries     json NOT NULL,
+    PRIMARY KEY (instance_id, version)
+);
+
+CREATE TABLE jobs (
+    id                uuid PRIMARY KEY,
+    instance_id       uuid NOT NULL,
+    -- The activity of the instance that it is, and the step.
+    activity          integer NOT NULL,
+    step              integer NOT NULL,
+    step_id           text COLLATE "C" NOT NULL,
+    job_type          text COLLATE "C" NOT NULL,
+    status            text NOT NULL DEFAULT 'UNLOCKED'
+                      CHECK (status IN ('UNLOCKED', 'LOCKED', 'COMPLETED', 'FAILED', 'CANCELLED')),
+    priority          smallint NOT NULL DEFAULT 3,
+    -- Not claimed before; infinity while its instance is suspended.
+    run_at            timestamptz NOT NULL,
+    -- The attempt that is open or next, from 1, and what is left of the retries.
+    attempt           integer NOT NULL DEFAULT 1,
+    retries_remaining integer NOT NULL,
+    -- Rises with every lease: the fencing token. Expired counts the leases that ran out
+    -- in the present attempt's row.
+    token             bigint NOT NULL DEFAULT 0,
+    expired           integer NOT NULL DEFAULT 0,
+    worker_id         text,
+    locked_at         timestamptz,
+    lock_expires_at   timestamptz,
+    lease             interval,
+    -- What it gets when that is not the variables of the instance.
+    input             json,
+    -- The row of the outbox that dispatches it, when it goes over Kafka.
+    dispatch_id       uuid,
+    created_at        timestamptz NOT NULL DEFAULT clock_timestamp(),
+    finished_at       timestamptz
+) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02);
+-- What can be claimed, and what is held: both shrink as jobs are finished.
+CREATE INDEX jobs_claimable ON jobs (job_type, priority, run_at, id) WHERE status = 'UNLOCKED';
+CREATE INDEX jobs_leases ON jobs (lock_expires_at) WHERE status = 'LOCKED';
+CREATE INDEX jobs_open ON jobs (instance_id) WHERE status IN ('UNLOCKED', 'LOCKED');
+
+CREATE TABLE wf_job_types (
+    job_type    text COLLATE "C" PRIMARY KEY,
+    -- How many jobs of the type may be held at once, and how many claimed per second (with
+    -- so many at once); null: no limit.
+    max_running integer CHECK (max_running > 0),
+    rate        double precision CHECK (rate > 0),
+    burst       integer CHECK (burst > 0),
+    tokens      double precision,
+    refilled_at timestamptz,
+    updated_at  timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+
+CREATE TABLE wf_timers (
+    instance_id uuid NOT NULL,
+    step        integer NOT NULL,
+    kind        text NOT NULL,
+    index       integer NOT NULL,
+    due_at      timestamptz NOT NULL,
+    PRIMARY KEY (instance_id, step, kind, index)
+);
+CREATE INDEX wf_timers_due ON wf_timers (due_at);
+
+CREATE TABLE wf_user_tasks (
+    instance_id uuid NOT NULL,
+    activity    integer NOT NULL,
+    step        integer NOT NULL,
+    step_id     text COLLATE "C" NOT NULL,
+    name        text NOT NULL,
+    label       text NOT NULL DEFAULT '',
+    status      text NOT NULL DEFAULT 'OPEN' CHECK (status IN ('OPEN', 'CLAIMED', 'COMPLETED', 'CANCELLED')),
+    assignee    text,
+    groups      text[] NOT NULL DEFAULT '{}',
+    due_at      timestamptz,
+    input       json,
+    created_at  timestamptz NOT NULL,
+    claimed_at  timestamptz,
+    finished_at timestamptz,
+    finished_by text,
+    PRIMARY KEY (instance_id, activity)
+);
+CREATE INDEX wf_user_tasks_open ON wf_user_tasks (created_at, instance_id, activity) WHERE status IN ('OPEN', 'CLAIMED');
+CREATE INDEX wf_user_tasks_assignee ON wf_user_tasks (assignee, created_at) WHERE status IN ('OPEN', 'CLAIMED');
+
+-- Steps that wait for a signal by its correlation key, and signals that came before them.
+CREATE TABLE wf_waits (
+    signal          text COLLATE "C" NOT NULL,
+    correlation_key text COLLATE "C" NOT NULL,
+    instance_id     uuid NOT NULL,
+    activity        integer NOT NULL,
+    PRIMARY KEY (signal, correlation_key, instance_id, activity)
+);
+CREATE INDEX wf_waits_instance ON wf_waits (instance_id);
+CREATE TABLE wf_signals (
+    id              uuid PRIMARY KEY,
+    signal          text COLLATE "C" NOT NULL,
+    correlation_key text COLLATE "C" NOT NULL,
+    variables       json,
+    created_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
+    expires_at      timestamptz NOT NULL
+);
+CREATE INDEX wf_signals_key ON wf_signals (signal, correlation_key, created_at);
+CREATE INDEX wf_signals_expiry ON wf_signals (expires_at);
+
+-- The commands of saga steps: what identifies a reply.
+CREATE TABLE wf_commands (
+    id          uuid PRIMARY KEY,
+    instance_id uuid NOT NULL,
+    activity    integer NOT NULL,
+    attempt     integer NOT NULL,
+    created_at  timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+CREATE INDEX wf_commands_instance ON wf_commands (instance_id);
+
+-- What a participant did, or refuses to do: a command id is applied once, and not after
+-- its compensation.
+CREATE TABLE saga_participations (
+    participant text COLLATE "C" NOT NULL,
+    command_id  uuid NOT NULL,
+    outcome     text NOT NULL CHECK (outcome IN ('done', 'failed', 'refused')),
+    reply       json,
+    at          timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (participant, command_id)
+);
+CREATE INDEX saga_participations_at ON saga_participations (at);
+
+-- +goose Down
+DROP TABLE saga_participations, wf_commands, wf_signals, wf_waits, wf_user_tasks, wf_timers, wf_job_types, jobs, wf_journal, wf_instances, wf_definitions;

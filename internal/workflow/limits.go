@@ -1,0 +1,16 @@
+package workflow
+
+// Limits bound what one instance may need. Zero fields take the defaults.
+type Limits struct {
+	// Variables is how many bytes the variables of an instance may have as JSON.
+	// Default 1 MiB.
+	Variables int
+	// Steps is how many steps an instance may begin in all, so that a loop ends. Default
+	// 10 000. Chain is how many one input may lead through. Default 1000.
+	Steps int
+	Chain int
+	// Signals is how many may wait for their WAIT. Default 100.
+	Signals int
+	// Items is how many elements a FOREACH may have. Default 1000.
+	Items int
+}

@@ -1,0 +1,153 @@
+package workflow
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// Status is where an instance is.
+type Status string
+
+// The statuses. The last four are final.
+const (
+	// Active instances have something to do, Waiting ones wait for a person or a signal.
+	Active  Status = "ACTIVE"
+	Waiting Status = "WAITING"
+	// Suspended instances take what ends and begin nothing until they are resumed.
+	Suspended Status = "SUSPENDED"
+	// Compensating instances undo what they did. NeedsAttention ones could not.
+	Compensating   Status = "COMPENSATING"
+	NeedsAttention Status = "NEEDS_ATTENTION"
+	Completed      Status = "COMPLETED"
+	Failed         Status = "FAILED"
+	Cancelled      Status = "CANCELLED"
+	// Compensated instances failed, or were cancelled, and have undone what they did.
+	Compensated Status = "COMPENSATED"
+)
+
+// Final says whether no input leads out of s, but a person's retry.
+func (s Status) Final() bool {
+	return s == Completed || s == Failed || s == Cancelled || s == Compensated
+}
+
+// State is an instance between two inputs. It is stored as it is: what an instance needs
+// to go on is here and in its variables, and nowhere else.
+type State struct {
+	Status Status `json:"-"`
+	// Version counts the inputs that changed something, from 1.
+	Version int64 `json:"-"`
+	// Variables is the JSON object that steps read and write.
+	Variables json.RawMessage `json:"-"`
+	// Failure says why the instance failed, is compensating or was cancelled.
+	Failure *Failure `json:"failure,omitempty"`
+	// StartedAt and EndedAt are when; zero: not yet.
+	StartedAt time.Time `json:"-"`
+	EndedAt   time.Time `json:"-"`
+
+	// LastStep is the number of the youngest step: steps are numbered from 1 in the order
+	// in which they begin.
+	LastStep int `json:"last_step,omitempty"`
+	// LastActivity is the number of the youngest activity; see Activity.N.
+	LastActivity int `json:"last_activity,omitempty"`
+	// Attempts counts the times that a step was entered, by its id.
+	Attempts map[string]int `json:"attempts,omitempty"`
+	// Open are the steps that have begun and not ended, oldest first.
+	Open []OpenStep `json:"open,omitempty"`
+	// Forks are the gateways whose branches have not all arrived.
+	Forks []Fork `json:"forks,omitempty"`
+	// Undo are the completed steps that have a compensation, in the order of their
+	// completion. A compensation that is done is taken off the end.
+	Undo []Undo `json:"undo,omitempty"`
+	// Signals are those that came before a WAIT asked for them, oldest first.
+	Signals []Signal `json:"signals,omitempty"`
+	// Deferred are inputs that came while the instance was suspended, in order.
+	Deferred []Input `json:"deferred,omitempty"`
+	// Suspended is the status before the suspension.
+	Suspended Status `json:"suspended,omitempty"`
+	// CancelAfter is set while an instance compensates because it was cancelled.
+	CancelAfter bool `json:"cancel_after,omitempty"`
+	// FailedStep is the number of the step whose failure ended the instance; RetryStep
+	// opens it again.
+	FailedStep *OpenStep `json:"failed_step,omitempty"`
+}
+
+// Failure says why something did not succeed.
+type Failure struct {
+	// Code is a stable word in snake_case: "timeout", "decision_no_branch_matched", or
+	// what the worker said; "failed" when it said nothing.
+	Code    string `json:"code"`
+	Message string `json:"message,omitempty"`
+	StepID  string `json:"step_id,omitempty"`
+}
+
+// OpenStep is a token: a step that has begun and not ended.
+type OpenStep struct {
+	// N numbers the steps of the instance; see State.LastStep.
+	N      int    `json:"n"`
+	StepID string `json:"step"`
+	// Attempt counts how often the step was entered, from 1.
+	Attempt int `json:"attempt"`
+	// Fork is the number of the innermost fork (the N of its gateway), 0 outside of any;
+	// Branch the number of the branch within it, from 0.
+	Fork   int `json:"fork,omitempty"`
+	Branch int `json:"branch,omitempty"`
+	// BeganAt is when the step began.
+	BeganAt time.Time `json:"began_at"`
+	// Activities are those that are open: one, or the turns of a FOREACH.
+	Activities []OpenActivity `json:"activities,omitempty"`
+	// Failures counts the attempts that failed, of all activities.
+	Failures int `json:"failures,omitempty"`
+	// Turns is the progress of a FOREACH.
+	Turns *Turns `json:"turns,omitempty"`
+	// Fired are the boundary timers (by their position) that have fired.
+	Fired []int `json:"fired,omitempty"`
+	// Compensates is the N of the step that this one undoes; 0: it is no compensation.
+	Compensates int `json:"compensates,omitempty"`
+}
+
+// OpenActivity is something that others do for an open step.
+type OpenActivity struct {
+	// N is its number in the instance; see Activity.N.
+	N    int          `json:"n"`
+	Kind ActivityKind `json:"kind"`
+	// Turn is the number of the item of a FOREACH, from 0.
+	Turn int `json:"turn,omitempty"`
+	// Failures counts its failed attempts.
+	Failures int `json:"failures,omitempty"`
+	// Paused is set while it waits for its next attempt (a retry timer is set).
+	Paused bool `json:"paused,omitempty"`
+}
+
+// Turns is the progress of a FOREACH.
+type Turns struct {
+	Items []json.RawMessage `json:"items"`
+	// Next is the number of the first item that was not begun.
+	Next int `json:"next"`
+	// Results are what the turns gave, null for those that are not done; Done how many are.
+	Results []json.RawMessage `json:"results"`
+	Done    int               `json:"done"`
+}
+
+// Fork is a PARALLEL_GATEWAY whose branches have not all arrived.
+type Fork struct {
+	// N is the number of the gateway's step; Parent and ParentBranch where it stands.
+	N            int    `json:"n"`
+	StepID       string `json:"step"`
+	Parent       int    `json:"parent,omitempty"`
+	ParentBranch int    `json:"parent_branch,omitempty"`
+	// Arrived are the branches that have reached the join.
+	Arrived []int `json:"arrived,omitempty"`
+}
+
+// Undo is a completed step that has a compensation.
+type Undo struct {
+	N      int             `json:"n"`
+	StepID string          `json:"step"`
+	Result json.RawMessage `json:"result,omitempty"`
+}
+
+// Signal is one that came before its WAIT.
+type Signal struct {
+	Name      string          `json:"name"`
+	Variables json.RawMessage `json:"variables,omitempty"`
+}
