@@ -65,11 +65,13 @@ type Activity struct {
 	Input json.RawMessage
 	// Compensation is true when it undoes a step.
 	Compensation bool
-	// Assignee, Groups and DueAt are of a user task. Signal and CorrelationKey are what a
+	// DueAt is when a job may run at the earliest, or when a user task should be done;
+	// zero: at once, any time.
+	DueAt time.Time
+	// Assignee and Groups are of a user task. Signal and CorrelationKey are what a
 	// WAIT can be found by; CorrelationKey is empty when it can only be by its instance.
 	Assignee       string
 	Groups         []string
-	DueAt          time.Time
 	Signal         string
 	CorrelationKey string
 }
