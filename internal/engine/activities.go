@@ -77,7 +77,8 @@ func (u *unit) endActivities(l *live, in workflow.Input, before workflow.State, 
 			if n != in.Activity || in.Kind == workflow.TimerFired {
 				u.orphans = append(u.orphans, key)
 			}
-		case workflow.TimerActivity, workflow.CommandActivity:
+		case workflow.CommandActivity:
+			// Its reply finds nobody who waits for it.
 		}
 	}
 }
@@ -106,8 +107,6 @@ func (u *unit) beginActivities(ctx context.Context, l *live, c workflow.Changes)
 			u.beginChild(ctx, l, a)
 		case workflow.CommandActivity:
 			u.commands = append(u.commands, BegunCommand{Instance: l.instance(), Activity: a, At: u.now})
-		case workflow.TimerActivity:
-			// Its timer is among those that are set.
 		}
 	}
 }
@@ -168,26 +167,6 @@ func (x *row) variables() json.RawMessage {
 func mayCorrelate(p *workflow.Plan) bool {
 	for i := range p.Definition().Steps {
 		if p.Definition().Steps[i].CorrelationKey != "" {
-			return true
-		}
-	}
-	return false
-}
-
-// mayTime reports whether an instance of a plan may have timers.
-func mayTime(p *workflow.Plan) bool {
-	d := p.Definition()
-	if d.Timeout != "" {
-		return true
-	}
-	for i := range d.Steps {
-		s := &d.Steps[i]
-		switch {
-		case s.Timeout != "", len(s.BoundaryEvents) > 0, s.Compensation != nil:
-			return true
-		case s.Type == workflow.TimerStep, s.Type == workflow.Command, s.Type == workflow.Subworkflow:
-			return true
-		case s.Type == workflow.ForEach && s.WorkflowID != "":
 			return true
 		}
 	}

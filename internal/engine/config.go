@@ -65,9 +65,9 @@ type Happening struct {
 	// are those before it.
 	Before    workflow.Status
 	Variables json.RawMessage
-	Input  workflow.Kind
-	Actor  string
-	At     time.Time
+	Input     workflow.Kind
+	Actor     string
+	At        time.Time
 	// Failure says why the instance failed, is compensating or was cancelled.
 	Failure *workflow.Failure
 	Entries []workflow.Entry

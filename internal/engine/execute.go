@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/millrace/millrace/internal/crash"
 	"github.com/millrace/millrace/internal/outbox"
 	"github.com/millrace/millrace/internal/postgres"
@@ -37,6 +35,9 @@ func (e *Engine) execute(ctx context.Context, batch []*request) {
 		e.execute(ctx, batch[:len(batch)/2])
 		e.execute(ctx, batch[len(batch)/2:])
 	default:
+		if postgres.IsConstraint(err) {
+			err = fmt.Errorf("%w: %w", ErrInvalid, err)
+		}
 		for _, r := range batch {
 			r.reply(fmt.Errorf("engine: %w", err))
 		}
@@ -204,9 +205,4 @@ func (e *Engine) followUp(_ context.Context, u *unit) {
 	for _, r := range u.follow {
 		e.enqueue(e.laneOf(r.needs.instance), r)
 	}
-}
-
-// sendIn sends statements within a transaction of somebody else's.
-func sendIn(tx pgx.Tx) func(ctx context.Context, b *writes) error {
-	return func(ctx context.Context, b *writes) error { return tx.SendBatch(ctx, &b.Batch).Close() }
 }

@@ -28,6 +28,9 @@ func (w *writes) Exec(_ context.Context, sql string, args ...any) (pgconn.Comman
 const clockSQL = `SELECT clock_timestamp(), pg_current_xact_id()::text,
 	set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true)`
 
+// foreignClockSQL is clockSQL for a transaction that others use too.
+const foreignClockSQL = `SELECT clock_timestamp(), pg_current_xact_id()::text, '', '', ''`
+
 // lockSQL locks instances in the order of their ids: those named, those of jobs, and those
 // that wait for a signal under a key.
 const lockSQL = `
@@ -44,6 +47,7 @@ const lockSQL = `
 type wanted struct {
 	instances, jobs   []uuid.UUID
 	timers            []timerKey
+	children          []activityKey
 	tasks             []taskKey
 	waits             []signalKey
 	signals, existing []uuid.UUID
@@ -61,6 +65,9 @@ func wantedBy(requests []*request) wanted {
 		}
 		if n.timer != nil {
 			w.timers = append(w.timers, *n.timer)
+		}
+		if n.child != nil {
+			w.children = append(w.children, *n.child)
 		}
 		if n.task != "" {
 			w.tasks = append(w.tasks, taskKey{n.instance, n.task})
@@ -88,7 +95,11 @@ func (w wanted) none() bool {
 // load queues the statements that lock and read what is wanted. Each sees what was
 // committed when it begins, so what is read after the locks is as it is under them.
 func (u *unit) load(b *writes, w wanted) {
-	b.Queue(clockSQL).QueryRow(func(r pgx.Row) error {
+	sql := clockSQL
+	if u.foreign {
+		sql = foreignClockSQL
+	}
+	b.Queue(sql).QueryRow(func(r pgx.Row) error {
 		var off string
 		return r.Scan(&u.now, &u.xid, &off, &off, &off)
 	})
@@ -104,6 +115,9 @@ func (u *unit) load(b *writes, w wanted) {
 	}
 	if len(w.timers) > 0 {
 		u.loadTimers(b, w.timers)
+	}
+	if len(w.children) > 0 {
+		u.loadChildren(b, w.children)
 	}
 	if len(w.tasks) > 0 {
 		u.loadTasks(b, w.tasks)

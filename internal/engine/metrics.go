@@ -86,6 +86,13 @@ func (t *tally) note(before workflow.Status, c workflow.Changes) {
 	}
 }
 
+func (t *tally) fire(kind workflow.TimerKind) {
+	if t.fired == nil {
+		t.fired = map[workflow.TimerKind]int{}
+	}
+	t.fired[kind]++
+}
+
 func (m *metrics) count(t *tally) {
 	if t.started > 0 {
 		m.started.Add(float64(t.started))

@@ -40,6 +40,8 @@ type needs struct {
 	instance, job uuid.UUID
 	// timer is a row of wf_timers that is to be there; see unit.timers.
 	timer *timerKey
+	// child is an activity whose instance is read.
+	child *activityKey
 	// task is the step whose user task is read.
 	task string
 	// wait is a signal that is correlated: the instances that wait for it are locked.

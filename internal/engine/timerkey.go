@@ -48,15 +48,3 @@ func (u *unit) unsetTimer(key timerKey) {
 	delete(u.timerSet, key)
 	u.timerUnset[key] = true
 }
-
-// clearTimers removes all timers of an instance that is over, but for what is owed to it.
-func (u *unit) clearTimers(l *live) {
-	for key := range u.timerSet {
-		if key.instance == l.id {
-			delete(u.timerSet, key)
-		}
-	}
-	if !l.fresh && mayTime(l.plan) {
-		u.timerClear = append(u.timerClear, l.id)
-	}
-}

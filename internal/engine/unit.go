@@ -21,6 +21,8 @@ import (
 type unit struct {
 	engine *Engine
 	batch  []*request
+	// foreign is true within a transaction of the caller's.
+	foreign bool
 	// send runs statements in the transaction, for the rare request that finds out late
 	// what it needs.
 	send func(ctx context.Context, b *writes) error
@@ -35,6 +37,7 @@ type unit struct {
 	order     []*live
 	jobs      map[uuid.UUID]jobs.Held
 	timers    map[timerKey]time.Time
+	children  map[activityKey]*row
 	tasks     map[taskKey]taskRow
 	waits     map[signalKey][]waitRow
 	signals   map[uuid.UUID]signalRow
@@ -47,21 +50,21 @@ type unit struct {
 type effects struct {
 	journal  []journalRow
 	jobWrite jobs.Writes
-	// timerSet has the timers to set, timerUnset those to remove; timerClear are instances
-	// all of whose timers go before others are set.
-	timerSet   map[timerKey]time.Time
-	timerUnset map[timerKey]bool
-	timerClear []uuid.UUID
-	orphans    []activityKey
-	newTasks   []newTask
-	endTasks   []endTask
-	newWaits   []newWait
-	endWaits   []activityKey
-	newSignals []signalRow
-	useSignals []usedSignal
-	commands   []BegunCommand
-	events     []event
-	tally      tally
+	// timerSet has the timers to set, timerUnset those to remove.
+	timerSet    map[timerKey]time.Time
+	timerUnset  map[timerKey]bool
+	orphans     []activityKey
+	newTasks    []newTask
+	endTasks    []endTask
+	newWaits    []newWait
+	endWaits    []activityKey
+	newSignals  []signalRow
+	usedSignals []usedSignal
+	// wakeKept are signals that may have been kept for a WAIT that begins.
+	kept     map[signalKey]bool
+	commands []BegunCommand
+	events   []event
+	tally    tally
 	// follow is what is asked of the engine once this is committed.
 	follow []*request
 	ended  []uuid.UUID
@@ -110,7 +113,7 @@ type activityKey struct {
 func newUnit(e *Engine) *unit {
 	return &unit{
 		engine: e, instances: map[uuid.UUID]*live{}, jobs: map[uuid.UUID]jobs.Held{},
-		timers: map[timerKey]time.Time{}, tasks: map[taskKey]taskRow{}, waits: map[signalKey][]waitRow{},
+		timers: map[timerKey]time.Time{}, children: map[activityKey]*row{}, tasks: map[taskKey]taskRow{}, waits: map[signalKey][]waitRow{},
 		signals: map[uuid.UUID]signalRow{}, existing: map[uuid.UUID]*row{},
 		effects: effects{timerSet: map[timerKey]time.Time{}, timerUnset: map[timerKey]bool{}},
 	}
@@ -148,9 +151,6 @@ func (u *unit) note(ctx context.Context, l *live, in workflow.Input, c workflow.
 	u.journal = append(u.journal, journalRow{l.id, c.State.Version, u.now, in.Kind, in.Actor, c.Entries})
 	for _, t := range c.Unset {
 		u.unsetTimer(keyOf(l.id, t))
-	}
-	if c.State.Status.Final() {
-		u.clearTimers(l)
 	}
 	for _, t := range c.Set {
 		u.setTimer(keyOf(l.id, t), t.DueAt)

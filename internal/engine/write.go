@@ -30,7 +30,7 @@ func (u *unit) dirty() bool {
 		}
 	}
 	w := &u.jobWrite
-	return len(u.timerSet)+len(u.timerUnset)+len(u.newSignals)+len(u.useSignals)+
+	return len(u.timerSet)+len(u.timerUnset)+len(u.newSignals)+len(u.usedSignals)+
 		len(w.Insert)+len(w.Again)+len(w.Finish)+len(w.Cancel)+len(w.Hold)+len(w.Release) > 0
 }
 
@@ -226,12 +226,8 @@ func (u *unit) writeJournal(b *writes) error {
 	return nil
 }
 
-// writeTimers queues the changes of timers. What is set comes last: a timer that an
-// instance sets after it was over and went on is not removed with the others.
+// writeTimers queues the changes of timers.
 func (u *unit) writeTimers(b *writes) {
-	if len(u.timerClear) > 0 {
-		b.Queue(`DELETE FROM wf_timers WHERE instance_id = ANY($1::uuid[])`, u.timerClear)
-	}
 	if len(u.timerUnset) > 0 {
 		a := timerRows(u.timerUnset)
 		b.Queue(`
