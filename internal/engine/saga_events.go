@@ -1,0 +1,260 @@
+package engine
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/millrace/millrace/internal/outbox"
+	"github.com/millrace/millrace/internal/workflow"
+	"github.com/millrace/millrace/topics"
+)
+
+// kindSaga is the kind of definitions that Go programs have made.
+const kindSaga = "saga"
+
+// tellsSaga says whether the instances of a definition are told of on saga_events: those
+// of sagas, and of workflows that can undo something.
+func tellsSaga(kind string, d *workflow.Definition) bool {
+	if kind == kindSaga {
+		return true
+	}
+	for _, s := range d.Steps {
+		if s.Compensation != nil || s.Type == workflow.Command {
+			return true
+		}
+	}
+	return false
+}
+
+// sagaEntries are the events that c leads to on saga_events, numbered from after on, and
+// the commands on saga_commands behind them, so that they take the same way; last is the
+// number of the last event. In is the instance after c. at is when.
+func sagaEntries(in Instance, plan *workflow.Plan, c workflow.Changes, at time.Time, after int64) (entries []outbox.Entry, last int64, err error) {
+	last = after
+	add := func(e topics.Event, version int64) error {
+		kind, known := topics.Lookup(e.EventType())
+		if !known {
+			return fmt.Errorf("saga event %s: is not in the catalogue", e.EventType())
+		}
+		envelope, err := topics.NewEnvelope(e, topics.WithTime(at), topics.WithSequence(version),
+			topics.WithCorrelation(in.CorrelationID, ""), topics.WithOwner(in.Tenant, in.User))
+		if err != nil {
+			return fmt.Errorf("saga event: %w", err)
+		}
+		entries = append(entries, outbox.Entry{
+			AggregateType: "saga", AggregateID: in.ID.String(), Topic: kind.Topic, Envelope: envelope, Version: version,
+		})
+		return nil
+	}
+	if tellsSaga(in.Kind, plan.Definition()) {
+		for _, e := range sagaEvents(in, plan, c, at) {
+			last++
+			if err := add(e, last); err != nil {
+				return nil, after, err
+			}
+		}
+	}
+	for _, a := range c.Begin {
+		if a.Kind == workflow.CommandActivity {
+			if err := add(commandOf(in, plan, c, a), 0); err != nil {
+				return nil, after, err
+			}
+		}
+	}
+	return entries, last, nil
+}
+
+// sagaEvents reads the events of a saga off the journal of one input.
+func sagaEvents(in Instance, plan *workflow.Plan, c workflow.Changes, at time.Time) []topics.Event {
+	t := sagaTeller{id: in.ID, in: in, definition: plan.Definition(), changes: c, at: at}
+	for _, e := range c.Entries {
+		t.tell(e)
+	}
+	return t.events
+}
+
+// sagaTeller collects the events of one input.
+type sagaTeller struct {
+	id         uuid.UUID
+	in         Instance
+	definition *workflow.Definition
+	changes    workflow.Changes
+	at         time.Time
+	events     []topics.Event
+}
+
+func (t *sagaTeller) add(e topics.Event) { t.events = append(t.events, e) }
+
+func (t *sagaTeller) tell(e workflow.Entry) {
+	switch e.Kind {
+	case workflow.InstanceStarted:
+		t.add(topics.SagaStarted{
+			SagaID: t.id.String(), Name: t.in.DefinitionID, BusinessKey: t.in.BusinessKey, Steps: sagaSteps(t.definition),
+			Input: t.changes.State.Variables, StartedAt: t.at,
+		})
+	case workflow.StepEntered, workflow.StepCompleted, workflow.StepFailed, workflow.StepSkipped, workflow.JobRetried, workflow.JobDispatched:
+		t.tellStep(e)
+	default:
+		t.tellEnd(e)
+	}
+}
+
+// tellStep tells of a step of the saga. What only routes is none.
+func (t *sagaTeller) tellStep(e workflow.Entry) {
+	if !isSagaStep(e.StepType) {
+		return
+	}
+	id, undo := t.id.String(), e.Compensates != 0
+	command := t.commandOf(e)
+	attempt := max(e.Attempt, 1)
+	switch e.Kind {
+	case workflow.StepEntered:
+		t.add(topics.SagaStepStarted{SagaID: id, Step: e.StepID, Compensation: undo, Attempt: 1, CommandID: command, StartedAt: t.at})
+	case workflow.JobDispatched:
+		// The first attempt was told of as the step began.
+		if attempt > 1 {
+			t.add(topics.SagaStepStarted{SagaID: id, Step: e.StepID, Compensation: undo, Attempt: attempt, CommandID: command, StartedAt: t.at})
+		}
+	case workflow.StepCompleted:
+		t.add(topics.SagaStepCompleted{SagaID: id, Step: e.StepID, Compensation: undo, Attempt: attempt, CommandID: command, Output: e.Output, FinishedAt: t.at})
+	case workflow.JobRetried:
+		t.add(topics.SagaStepFailed{
+			SagaID: id, Step: e.StepID, Compensation: undo, Attempt: attempt, CommandID: command,
+			Failure: sagaFailure(e, true), InDoubt: inDoubt(e), FinishedAt: t.at,
+		})
+	case workflow.StepFailed, workflow.StepSkipped:
+		t.add(topics.SagaStepFailed{
+			SagaID: id, Step: e.StepID, Compensation: undo, Attempt: attempt, CommandID: command,
+			Failure: sagaFailure(e, false), InDoubt: inDoubt(e), FinishedAt: t.at,
+		})
+	}
+}
+
+// tellEnd tells of what became of the saga as a whole.
+func (t *sagaTeller) tellEnd(e workflow.Entry) {
+	id := t.id.String()
+	why := sagaReason(e, t.changes.State.Failure)
+	switch e.Kind {
+	case workflow.InstanceCompensating:
+		t.add(topics.SagaCompensating{SagaID: id, Step: why.StepID, Reason: why.Code, Message: why.Message})
+	case workflow.InstanceCompensated:
+		t.add(topics.SagaCompensated{SagaID: id, Reason: why.Code, Message: why.Message, FinishedAt: t.at})
+	case workflow.InstanceCompleted:
+		t.add(topics.SagaCompleted{SagaID: id, Output: t.changes.State.Variables, FinishedAt: t.at})
+	case workflow.InstanceStuck:
+		t.add(topics.SagaFailed{SagaID: id, Step: e.StepID, Reason: "compensation_failed", Message: why.Message, FinishedAt: t.at})
+	case workflow.InstanceFailed:
+		t.add(topics.SagaEnded{SagaID: id, Status: "FAILED", Reason: why.Code, Message: why.Message, FinishedAt: t.at})
+	case workflow.InstanceCancelled:
+		t.add(topics.SagaEnded{SagaID: id, Status: "CANCELLED", Reason: "cancelled", Message: e.Reason, Actor: e.Actor, FinishedAt: t.at})
+	case workflow.InstanceResolved:
+		t.add(topics.SagaEnded{SagaID: id, Status: "RESOLVED", Reason: "resolved", Message: e.Reason, Actor: e.Actor, FinishedAt: t.at})
+	case workflow.InstanceRetried, workflow.CompensationSkips:
+		t.tellAgain(e)
+	}
+}
+
+// tellAgain tells that a person has the saga go on, with its compensations or its steps.
+func (t *sagaTeller) tellAgain(e workflow.Entry) {
+	if s := t.changes.State.Status; s == workflow.Compensating || s == workflow.Compensated || s == workflow.NeedsAttention {
+		reason := "retried"
+		if e.Kind == workflow.CompensationSkips {
+			reason = "compensation_skipped"
+		}
+		t.add(topics.SagaCompensating{SagaID: t.id.String(), Step: e.StepID, Reason: reason, Message: e.Reason})
+		return
+	}
+	t.add(topics.SagaResumed{SagaID: t.id.String(), Step: e.StepID, Actor: e.Actor, Message: e.Reason})
+}
+
+// commandOf is the id of the command that an entry is about; empty where it is a job or a
+// person that does it.
+func (t *sagaTeller) commandOf(e workflow.Entry) string {
+	for _, s := range t.definition.Steps {
+		if s.ID != e.StepID {
+			continue
+		}
+		switch {
+		case e.Compensates != 0 && s.Compensation != nil && s.Compensation.CommandType != "":
+			return compensationID(t.id, e.Compensates).String()
+		case e.Compensates == 0 && s.Type == workflow.Command:
+			return commandID(t.id, e.Step).String()
+		}
+	}
+	return ""
+}
+
+// isSagaStep says whether steps of a type do something.
+func isSagaStep(t workflow.StepType) bool {
+	switch t {
+	case workflow.Decision, workflow.ParallelGateway, workflow.JoinGateway, workflow.End, workflow.Transformation:
+		return false
+	}
+	return true
+}
+
+// sagaSteps are the ids of the steps that do something, in the order of the definition.
+func sagaSteps(d *workflow.Definition) []string {
+	var ids []string
+	for _, s := range d.Steps {
+		if isSagaStep(s.Type) {
+			ids = append(ids, s.ID)
+		}
+	}
+	return ids
+}
+
+// sagaFailure says why an attempt did not succeed.
+func sagaFailure(e workflow.Entry, retryable bool) topics.Failure {
+	f := topics.Failure{Reason: "failed", Retryable: retryable}
+	switch {
+	case e.Failure != nil:
+		f.Reason, f.Message = sagaCode(e.Failure.Code), e.Failure.Message
+	case e.Kind == workflow.StepSkipped:
+		f.Reason, f.Message = "given_up", "the saga was given up before the step had ended"
+	}
+	return f
+}
+
+// inDoubt says whether the attempt may have succeeded all the same: nobody has said that
+// it did not.
+func inDoubt(e workflow.Entry) bool {
+	return e.Kind == workflow.StepSkipped || e.Failure != nil && e.Failure.Code == "timeout"
+}
+
+// sagaReason is why a saga was given up.
+func sagaReason(e workflow.Entry, state *workflow.Failure) workflow.Failure {
+	why := workflow.Failure{Code: "step_failed"}
+	switch {
+	case e.Failure != nil:
+		why = *e.Failure
+	case state != nil:
+		why = *state
+	}
+	why.Code = sagaCode(why.Code)
+	if why.Message == "" {
+		why.Message = e.Reason
+	}
+	return why
+}
+
+// sagaCode makes a code of a worker's own fit the form of a reason.
+func sagaCode(code string) string {
+	out := make([]byte, 0, len(code))
+	for i := range len(code) {
+		switch c := code[i]; {
+		case c >= 'a' && c <= 'z', len(out) > 0 && (c >= '0' && c <= '9' || c == '_'):
+			out = append(out, c)
+		case c >= 'A' && c <= 'Z':
+			out = append(out, c+'a'-'A')
+		case len(out) > 0:
+			out = append(out, '_')
+		}
+	}
+	if len(out) == 0 {
+		return "failed"
+	}
+	return string(out)
+}
