@@ -68,7 +68,7 @@ func sagaEntries(in Instance, plan *workflow.Plan, c workflow.Changes, at time.T
 
 // sagaEvents reads the events of a saga off the journal of one input.
 func sagaEvents(in Instance, plan *workflow.Plan, c workflow.Changes, at time.Time) []topics.Event {
-	t := sagaTeller{id: in.ID, in: in, definition: plan.Definition(), changes: c, at: at}
+	t := sagaTeller{id: in.ID, in: in, definition: plan.Definition(), changes: c, at: at, attempts: make(map[int]int)}
 	for _, e := range c.Entries {
 		t.tell(e)
 	}
@@ -82,7 +82,9 @@ type sagaTeller struct {
 	definition *workflow.Definition
 	changes    workflow.Changes
 	at         time.Time
-	events     []topics.Event
+	// attempts are those of the activities that the input told of, by step.
+	attempts map[int]int
+	events   []topics.Event
 }
 
 func (t *sagaTeller) add(e topics.Event) { t.events = append(t.events, e) }
@@ -94,7 +96,8 @@ func (t *sagaTeller) tell(e workflow.Entry) {
 			SagaID: t.id.String(), Name: t.in.DefinitionID, BusinessKey: t.in.BusinessKey, Steps: sagaSteps(t.definition),
 			Input: t.changes.State.Variables, StartedAt: t.at,
 		})
-	case workflow.StepEntered, workflow.StepCompleted, workflow.StepFailed, workflow.StepSkipped, workflow.JobRetried, workflow.JobDispatched:
+	case workflow.StepEntered, workflow.StepCompleted, workflow.StepFailed, workflow.StepSkipped,
+		workflow.JobDispatched, workflow.JobRetried, workflow.JobCompleted, workflow.JobFailed, workflow.JobCancelled:
 		t.tellStep(e)
 	default:
 		t.tellEnd(e)
@@ -106,30 +109,64 @@ func (t *sagaTeller) tellStep(e workflow.Entry) {
 	if !isSagaStep(e.StepType) {
 		return
 	}
-	id, undo := t.id.String(), e.Compensates != 0
-	command := t.commandOf(e)
-	attempt := max(e.Attempt, 1)
+	if e.Attempt > 0 {
+		t.attempts[e.Step] = e.Attempt
+	}
 	switch e.Kind {
 	case workflow.StepEntered:
-		t.add(topics.SagaStepStarted{SagaID: id, Step: e.StepID, Compensation: undo, Attempt: 1, CommandID: command, StartedAt: t.at})
+		if !attempted(e) {
+			t.began(e, t.at)
+		}
 	case workflow.JobDispatched:
-		// The first attempt was told of as the step began.
-		if attempt > 1 {
-			t.add(topics.SagaStepStarted{SagaID: id, Step: e.StepID, Compensation: undo, Attempt: attempt, CommandID: command, StartedAt: t.at})
+		if attempted(e) {
+			t.began(e, latest(t.at, e.DueAt))
+		}
+	case workflow.JobRetried:
+		if attempted(e) {
+			t.failed(e, true)
 		}
 	case workflow.StepCompleted:
-		t.add(topics.SagaStepCompleted{SagaID: id, Step: e.StepID, Compensation: undo, Attempt: attempt, CommandID: command, Output: e.Output, FinishedAt: t.at})
-	case workflow.JobRetried:
-		t.add(topics.SagaStepFailed{
-			SagaID: id, Step: e.StepID, Compensation: undo, Attempt: attempt, CommandID: command,
-			Failure: sagaFailure(e, true), InDoubt: inDoubt(e), FinishedAt: t.at,
+		if e.BeganAt.IsZero() {
+			t.began(e, t.at)
+		}
+		t.add(topics.SagaStepCompleted{
+			SagaID: t.id.String(), Step: e.StepID, Compensation: e.Compensates != 0, Attempt: t.attempt(e),
+			CommandID: t.commandOf(e), Output: e.Output, FinishedAt: t.at,
 		})
 	case workflow.StepFailed, workflow.StepSkipped:
-		t.add(topics.SagaStepFailed{
-			SagaID: id, Step: e.StepID, Compensation: undo, Attempt: attempt, CommandID: command,
-			Failure: sagaFailure(e, false), InDoubt: inDoubt(e), FinishedAt: t.at,
-		})
+		t.failed(e, false)
 	}
+}
+
+func (t *sagaTeller) began(e workflow.Entry, at time.Time) {
+	t.add(topics.SagaStepStarted{
+		SagaID: t.id.String(), Step: e.StepID, Compensation: e.Compensates != 0, Attempt: t.attempt(e),
+		CommandID: t.commandOf(e), StartedAt: at,
+	})
+}
+
+func (t *sagaTeller) failed(e workflow.Entry, retryable bool) {
+	t.add(topics.SagaStepFailed{
+		SagaID: t.id.String(), Step: e.StepID, Compensation: e.Compensates != 0, Attempt: t.attempt(e),
+		CommandID: t.commandOf(e), Failure: sagaFailure(e, retryable), InDoubt: e.InDoubt, FinishedAt: t.at,
+	})
+}
+
+// attempt is the attempt that an entry of a step is about: the activity's, where one of
+// the same input told of it.
+func (t *sagaTeller) attempt(e workflow.Entry) int { return max(t.attempts[e.Step], 1) }
+
+// attempted says whether what is told of a step is told of its activity, of which there is
+// one, attempt by attempt.
+func attempted(e workflow.Entry) bool {
+	return e.Compensates != 0 || e.StepType == workflow.Command || e.StepType == workflow.ServiceTask
+}
+
+func latest(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
 }
 
 // tellEnd tells of what became of the saga as a whole.
@@ -216,12 +253,6 @@ func sagaFailure(e workflow.Entry, retryable bool) topics.Failure {
 		f.Reason, f.Message = "given_up", "the saga was given up before the step had ended"
 	}
 	return f
-}
-
-// inDoubt says whether the attempt may have succeeded all the same: nobody has said that
-// it did not.
-func inDoubt(e workflow.Entry) bool {
-	return e.Kind == workflow.StepSkipped || e.Failure != nil && e.Failure.Code == "timeout"
 }
 
 // sagaReason is why a saga was given up.
