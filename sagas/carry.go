@@ -163,7 +163,7 @@ func (p Participant) note(ctx context.Context, tx pipeline.Tx, c *call, id uuid.
 	if err != nil {
 		return fmt.Errorf("note that it is %s: %w", n.outcome, err)
 	}
-	if _, real := pipeline.PgxTx(tx); real && tag.RowsAffected() == 0 {
+	if tag.RowsAffected() == 0 {
 		return errors.New("note what came of it: another delivery of the command was quicker; it is tried again")
 	}
 	return nil
