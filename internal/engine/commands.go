@@ -48,24 +48,24 @@ func commandActivity(instance uuid.UUID, s workflow.State, command uuid.UUID) (n
 	return 0, false
 }
 
-// commandOf is the command that asks for an activity that begins, or for its next attempt.
-// Changes are those that it is part of.
-func commandOf(in Instance, plan *workflow.Plan, c workflow.Changes, a workflow.Activity) topics.SagaCommand {
+// commandOf is the command that asks for an activity that begins, or for its next attempt:
+// in is the instance after the input that began it.
+func commandOf(in Instance, a workflow.Activity, deadline time.Time) topics.SagaCommand {
 	command := topics.SagaCommand{
 		SagaID: in.ID.String(), Saga: in.DefinitionID, Version: in.DefinitionVersion, BusinessKey: in.BusinessKey,
 		CommandID: stepCommandID(in.ID, a.Step).String(), Participant: a.Participant, Type: a.CommandType,
-		Step: a.Step.StepID, Attempt: max(a.Attempt, 1), Issue: c.State.Version,
+		Step: a.Step.StepID, Attempt: max(a.Attempt, 1), Issue: in.Version,
 		Compensation: a.Compensation, Payload: a.Input,
 	}
 	if a.Compensation {
 		command.CompensatesCommandID = commandID(in.ID, a.Step.Compensates).String()
 	}
 	if command.Payload == nil {
-		command.Payload = c.State.Variables
+		command.Payload = in.Variables
 	}
-	if due := deadlineOf(plan, c, a); !due.IsZero() {
-		due = due.UTC()
-		command.Deadline = &due
+	if !deadline.IsZero() {
+		deadline = deadline.UTC()
+		command.Deadline = &deadline
 	}
 	return command
 }

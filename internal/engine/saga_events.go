@@ -1,12 +1,8 @@
 package engine
 
 import (
-	"fmt"
 	"time"
 
-	"github.com/google/uuid"
-
-	"github.com/millrace/millrace/internal/outbox"
 	"github.com/millrace/millrace/internal/workflow"
 	"github.com/millrace/millrace/topics"
 )
@@ -28,48 +24,14 @@ func tellsSaga(kind string, d *workflow.Definition) bool {
 	return false
 }
 
-// sagaEntries are the events that c leads to on saga_events, numbered from after on, and
-// the commands on saga_commands behind them, so that they take the same way; last is the
-// number of the last event. In is the instance after c. at is when.
-func sagaEntries(in Instance, plan *workflow.Plan, c workflow.Changes, at time.Time, after int64) (entries []outbox.Entry, last int64, err error) {
-	last = after
-	add := func(e topics.Event, version int64) error {
-		kind, known := topics.Lookup(e.EventType())
-		if !known {
-			return fmt.Errorf("saga event %s: is not in the catalogue", e.EventType())
-		}
-		envelope, err := topics.NewEnvelope(e, topics.WithTime(at), topics.WithSequence(version),
-			topics.WithCorrelation(in.CorrelationID, ""), topics.WithOwner(in.Tenant, in.User))
-		if err != nil {
-			return fmt.Errorf("saga event: %w", err)
-		}
-		entries = append(entries, outbox.Entry{
-			AggregateType: "saga", AggregateID: in.ID.String(), Topic: kind.Topic, Envelope: envelope, Version: version,
-		})
+// sagaEvents reads what is told of a saga off the journal of one input: in is the instance
+// after it, failure why it failed or is compensating, if it does.
+func sagaEvents(in Instance, d *workflow.Definition, failure *workflow.Failure, entries []workflow.Entry, at time.Time) []topics.Event {
+	if !tellsSaga(in.Kind, d) {
 		return nil
 	}
-	if tellsSaga(in.Kind, plan.Definition()) {
-		for _, e := range sagaEvents(in, plan, c, at) {
-			last++
-			if err := add(e, last); err != nil {
-				return nil, after, err
-			}
-		}
-	}
-	for _, a := range c.Begin {
-		if a.Kind == workflow.CommandActivity {
-			if err := add(commandOf(in, plan, c, a), 0); err != nil {
-				return nil, after, err
-			}
-		}
-	}
-	return entries, last, nil
-}
-
-// sagaEvents reads the events of a saga off the journal of one input.
-func sagaEvents(in Instance, plan *workflow.Plan, c workflow.Changes, at time.Time) []topics.Event {
-	t := sagaTeller{id: in.ID, in: in, definition: plan.Definition(), changes: c, at: at, attempts: make(map[int]int)}
-	for _, e := range c.Entries {
+	t := sagaTeller{in: in, definition: d, failure: failure, at: at, attempts: make(map[int]int)}
+	for _, e := range entries {
 		t.tell(e)
 	}
 	return t.events
@@ -77,10 +39,9 @@ func sagaEvents(in Instance, plan *workflow.Plan, c workflow.Changes, at time.Ti
 
 // sagaTeller collects the events of one input.
 type sagaTeller struct {
-	id         uuid.UUID
 	in         Instance
 	definition *workflow.Definition
-	changes    workflow.Changes
+	failure    *workflow.Failure
 	at         time.Time
 	// attempts are those of the activities that the input told of, by step.
 	attempts map[int]int
@@ -93,8 +54,8 @@ func (t *sagaTeller) tell(e workflow.Entry) {
 	switch e.Kind {
 	case workflow.InstanceStarted:
 		t.add(topics.SagaStarted{
-			SagaID: t.id.String(), Name: t.in.DefinitionID, BusinessKey: t.in.BusinessKey, Steps: sagaSteps(t.definition),
-			Input: t.changes.State.Variables, StartedAt: t.at,
+			SagaID: t.in.ID.String(), Name: t.in.DefinitionID, BusinessKey: t.in.BusinessKey, Steps: sagaSteps(t.definition),
+			Input: t.in.Variables, StartedAt: t.at,
 		})
 	case workflow.StepEntered, workflow.StepCompleted, workflow.StepFailed, workflow.StepSkipped,
 		workflow.JobDispatched, workflow.JobRetried, workflow.JobCompleted, workflow.JobFailed, workflow.JobCancelled:
@@ -130,7 +91,7 @@ func (t *sagaTeller) tellStep(e workflow.Entry) {
 			t.began(e, t.at)
 		}
 		t.add(topics.SagaStepCompleted{
-			SagaID: t.id.String(), Step: e.StepID, Compensation: e.Compensates != 0, Attempt: t.attempt(e),
+			SagaID: t.in.ID.String(), Step: e.StepID, Compensation: e.Compensates != 0, Attempt: t.attempt(e),
 			CommandID: t.commandOf(e), Output: e.Output, FinishedAt: t.at,
 		})
 	case workflow.StepFailed, workflow.StepSkipped:
@@ -140,14 +101,14 @@ func (t *sagaTeller) tellStep(e workflow.Entry) {
 
 func (t *sagaTeller) began(e workflow.Entry, at time.Time) {
 	t.add(topics.SagaStepStarted{
-		SagaID: t.id.String(), Step: e.StepID, Compensation: e.Compensates != 0, Attempt: t.attempt(e),
+		SagaID: t.in.ID.String(), Step: e.StepID, Compensation: e.Compensates != 0, Attempt: t.attempt(e),
 		CommandID: t.commandOf(e), StartedAt: at,
 	})
 }
 
 func (t *sagaTeller) failed(e workflow.Entry, retryable bool) {
 	t.add(topics.SagaStepFailed{
-		SagaID: t.id.String(), Step: e.StepID, Compensation: e.Compensates != 0, Attempt: t.attempt(e),
+		SagaID: t.in.ID.String(), Step: e.StepID, Compensation: e.Compensates != 0, Attempt: t.attempt(e),
 		CommandID: t.commandOf(e), Failure: sagaFailure(e, retryable), InDoubt: e.InDoubt, FinishedAt: t.at,
 	})
 }
@@ -171,15 +132,15 @@ func latest(a, b time.Time) time.Time {
 
 // tellEnd tells of what became of the saga as a whole.
 func (t *sagaTeller) tellEnd(e workflow.Entry) {
-	id := t.id.String()
-	why := sagaReason(e, t.changes.State.Failure)
+	id := t.in.ID.String()
+	why := sagaReason(e, t.failure)
 	switch e.Kind {
 	case workflow.InstanceCompensating:
 		t.add(topics.SagaCompensating{SagaID: id, Step: why.StepID, Reason: why.Code, Message: why.Message})
 	case workflow.InstanceCompensated:
 		t.add(topics.SagaCompensated{SagaID: id, Reason: why.Code, Message: why.Message, FinishedAt: t.at})
 	case workflow.InstanceCompleted:
-		t.add(topics.SagaCompleted{SagaID: id, Output: t.changes.State.Variables, FinishedAt: t.at})
+		t.add(topics.SagaCompleted{SagaID: id, Output: t.in.Variables, FinishedAt: t.at})
 	case workflow.InstanceStuck:
 		t.add(topics.SagaFailed{SagaID: id, Step: e.StepID, Reason: "compensation_failed", Message: why.Message, FinishedAt: t.at})
 	case workflow.InstanceFailed:
@@ -195,15 +156,15 @@ func (t *sagaTeller) tellEnd(e workflow.Entry) {
 
 // tellAgain tells that a person has the saga go on, with its compensations or its steps.
 func (t *sagaTeller) tellAgain(e workflow.Entry) {
-	if s := t.changes.State.Status; s == workflow.Compensating || s == workflow.Compensated || s == workflow.NeedsAttention {
+	if s := t.in.Status; s == workflow.Compensating || s == workflow.Compensated || s == workflow.NeedsAttention {
 		reason := "retried"
 		if e.Kind == workflow.CompensationSkips {
 			reason = "compensation_skipped"
 		}
-		t.add(topics.SagaCompensating{SagaID: t.id.String(), Step: e.StepID, Reason: reason, Message: e.Reason})
+		t.add(topics.SagaCompensating{SagaID: t.in.ID.String(), Step: e.StepID, Reason: reason, Message: e.Reason})
 		return
 	}
-	t.add(topics.SagaResumed{SagaID: t.id.String(), Step: e.StepID, Actor: e.Actor, Message: e.Reason})
+	t.add(topics.SagaResumed{SagaID: t.in.ID.String(), Step: e.StepID, Actor: e.Actor, Message: e.Reason})
 }
 
 // commandOf is the id of the command that an entry is about; empty where it is a job or a
@@ -215,9 +176,9 @@ func (t *sagaTeller) commandOf(e workflow.Entry) string {
 		}
 		switch {
 		case e.Compensates != 0 && s.Compensation != nil && s.Compensation.CommandType != "":
-			return compensationID(t.id, e.Compensates).String()
+			return compensationID(t.in.ID, e.Compensates).String()
 		case e.Compensates == 0 && s.Type == workflow.Command:
-			return commandID(t.id, e.Step).String()
+			return commandID(t.in.ID, e.Step).String()
 		}
 	}
 	return ""
