@@ -36,7 +36,7 @@ func applyAll(p *policy, options []PolicyOption) {
 }
 
 // Compensate undoes the step when the saga is given up later. It sees the state as the
-// step left it; what it changes of it is kept. It is only called when the step was taken.
+// step left it; what it changes of it is not kept. It is only called when the step was taken.
 // One that fails is attempted 5 more times, from a second on, and one attempt may take 5
 // minutes, unless Retry and Timeout among opts say otherwise.
 func Compensate[S any](fn func(ctx context.Context, tx Tx, state *S) error, opts ...PolicyOption) StepOption {

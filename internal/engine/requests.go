@@ -24,7 +24,8 @@ type RetryRequest struct {
 	StepID string
 	// Variables, when set, are merged into those of the instance before: a JSON object.
 	Variables json.RawMessage
-	Actor     string
+	// Reason and Actor are told to whoever looks.
+	Reason, Actor string
 }
 
 // CorrelateRequest signals whichever instances wait for a signal of that name under that

@@ -154,32 +154,36 @@ func (t *sagaTeller) tellEnd(e workflow.Entry) {
 	}
 }
 
-// tellAgain tells that a person has the saga go on, with its compensations or its steps.
+// tellAgain tells that a person has the saga go on: with its steps, if one is named, or
+// with its compensations.
 func (t *sagaTeller) tellAgain(e workflow.Entry) {
-	if s := t.in.Status; s == workflow.Compensating || s == workflow.Compensated || s == workflow.NeedsAttention {
-		reason := "retried"
-		if e.Kind == workflow.CompensationSkips {
-			reason = "compensation_skipped"
-		}
-		t.add(topics.SagaCompensating{SagaID: t.in.ID.String(), Step: e.StepID, Reason: reason, Message: e.Reason})
-		return
+	switch {
+	case e.Kind == workflow.CompensationSkips:
+		t.add(topics.SagaCompensating{SagaID: t.in.ID.String(), Step: e.StepID, Reason: "compensation_skipped", Message: e.Reason})
+	case e.StepID == "":
+		t.add(topics.SagaCompensating{SagaID: t.in.ID.String(), Reason: "retried", Message: e.Reason})
+	default:
+		t.add(topics.SagaResumed{SagaID: t.in.ID.String(), Step: e.StepID, Actor: e.Actor, Message: e.Reason})
 	}
-	t.add(topics.SagaResumed{SagaID: t.in.ID.String(), Step: e.StepID, Actor: e.Actor, Message: e.Reason})
 }
 
 // commandOf is the id of the command that an entry is about; empty where it is a job or a
 // person that does it.
 func (t *sagaTeller) commandOf(e workflow.Entry) string {
-	for _, s := range t.definition.Steps {
-		if s.ID != e.StepID {
-			continue
-		}
-		switch {
-		case e.Compensates != 0 && s.Compensation != nil && s.Compensation.CommandType != "":
-			return compensationID(t.in.ID, e.Compensates).String()
-		case e.Compensates == 0 && s.Type == workflow.Command:
+	if e.Compensates == 0 {
+		if e.StepType == workflow.Command {
 			return commandID(t.in.ID, e.Step).String()
 		}
+		return ""
+	}
+	byCommand := e.StepType == workflow.Command
+	for _, s := range t.definition.Steps {
+		if s.ID == e.StepID && s.Compensation != nil {
+			byCommand = s.Compensation.CommandType != ""
+		}
+	}
+	if byCommand {
+		return compensationID(t.in.ID, e.Compensates).String()
 	}
 	return ""
 }

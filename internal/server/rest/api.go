@@ -79,6 +79,7 @@ type Deps struct {
 	Purges      Purges
 	Queue       Queue
 	Workflows   Workflows
+	Sagas       SagaActions
 	Jobs        JobQueue
 	JobRecords  JobRecords
 	Streams     *sse.Streams

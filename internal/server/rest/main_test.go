@@ -349,6 +349,7 @@ func newBench(t testing.TB, change func(*Deps, *Config)) *bench {
 		Queue:       &someQueue{},
 		Limits:      &someLimits{},
 		Workflows:   &someWorkflows{},
+		Sagas:       &someWorkflows{},
 		Jobs:        &someJobs{},
 		JobRecords:  &someJobs{},
 		Health:      health.New(),
