@@ -63,6 +63,8 @@ type State struct {
 	Signals []Signal `json:"signals,omitempty"`
 	// Deferred are inputs that came while the instance was suspended, in order.
 	Deferred []Input `json:"deferred,omitempty"`
+	// TimeoutAt is when the total timer is due, while it is set.
+	TimeoutAt time.Time `json:"timeout_at,omitzero"`
 	// Suspended is the status before the suspension.
 	Suspended Status `json:"suspended,omitempty"`
 	// CancelAfter is set while an instance compensates because it was cancelled.
@@ -105,9 +107,9 @@ type OpenStep struct {
 	BeganAt time.Time `json:"began_at"`
 	// Activities are those that are open: one, or the turns of a FOREACH.
 	Activities []OpenActivity `json:"activities,omitempty"`
-	// InDoubt is set once an attempt ended without an answer (its lease or its time ran
-	// out): what it was to do may be done.
-	InDoubt bool `json:"in_doubt,omitempty"`
+	// InDoubt is the number of the activity an attempt at which ended without an answer (its
+	// lease or its time ran out), so that what it was to do may be done; 0: none.
+	InDoubt int `json:"in_doubt,omitempty"`
 	// Turns is the progress of a FOREACH.
 	Turns *Turns `json:"turns,omitempty"`
 	// Fired are the boundary timers (by their position) that have fired.
