@@ -1,14 +1,48 @@
 package engine
 
 import (
+	"fmt"
 	"strconv"
 	"time"
 
 	"github.com/google/uuid"
 
+	"github.com/millrace/millrace/internal/outbox"
 	"github.com/millrace/millrace/internal/workflow"
 	"github.com/millrace/millrace/topics"
 )
+
+// SagaTopics is the Sagas that sends commands over saga_commands and tells of sagas on
+// saga_events.
+type SagaTopics struct{}
+
+var _ Sagas = SagaTopics{}
+
+// Events implements Sagas.
+func (SagaTopics) Events(h Happening) []topics.Event {
+	return sagaEvents(h.Instance, h.Definition, h.Failure, h.Entries, h.At)
+}
+
+// Commands implements Sagas. They belong to the aggregate of the saga's events, and come
+// behind those of their transaction.
+func (SagaTopics) Commands(begun []BegunCommand) ([]outbox.Entry, error) {
+	entries := make([]outbox.Entry, len(begun))
+	for i, b := range begun {
+		correlation := b.Instance.CorrelationID
+		if correlation == "" {
+			correlation = b.Instance.ID.String()
+		}
+		envelope, err := topics.NewEnvelope(commandOf(b.Instance, b.Activity, b.Deadline), topics.WithTime(b.At),
+			topics.WithCorrelation(correlation, ""), topics.WithOwner(b.Instance.Tenant, b.Instance.User))
+		if err != nil {
+			return nil, fmt.Errorf("command of instance %s: %w", b.Instance.ID, err)
+		}
+		entries[i] = outbox.Entry{
+			AggregateType: AggregateSaga, AggregateID: b.Instance.ID.String(), Topic: topics.SagaCommands, Envelope: envelope,
+		}
+	}
+	return entries, nil
+}
 
 // Commands of sagas need no table: the id of one is made from its instance and the number
 // of its step, and is the same for every attempt. That of a compensation is made from the

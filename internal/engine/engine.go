@@ -25,11 +25,13 @@ type Instance struct {
 	Priority          int
 	ParentInstanceID  uuid.UUID
 	ExecutionID       uuid.UUID
-	NextInstanceID    uuid.UUID
-	CorrelationID     string
-	StartedAt         time.Time
-	UpdatedAt         time.Time
-	EndedAt           time.Time
+	// PreviousInstanceID is the instance whose end started this one, NextInstanceID the one
+	// that its own end has started.
+	PreviousInstanceID, NextInstanceID uuid.UUID
+	CorrelationID                      string
+	StartedAt                          time.Time
+	UpdatedAt                          time.Time
+	EndedAt                            time.Time
 }
 
 // StartRequest asks for an instance.

@@ -68,11 +68,10 @@ type CompleteUserTaskRequest struct {
 // CommandReply tells what became of a command of a COMMAND step, or of a compensation
 // that is a command.
 type CommandReply struct {
-	// CommandID identifies the command. InstanceID, Activity and Attempt are looked up by
-	// it when InstanceID is zero.
-	CommandID         uuid.UUID
-	InstanceID        uuid.UUID
-	Activity, Attempt int
+	// InstanceID and CommandID identify the command, Attempt its attempt; 0: whichever is
+	// open.
+	InstanceID, CommandID uuid.UUID
+	Attempt               int
 	// Result is any JSON when the command succeeded, Failure says why it did not.
 	Result  json.RawMessage
 	Failure *workflow.Failure

@@ -37,12 +37,17 @@ CREATE TABLE wf_instances (
     priority           smallint NOT NULL DEFAULT 3,
     variables          json NOT NULL,
     state              json NOT NULL,
-    -- The ids of the open steps, for lists.
-    current_steps      text[] NOT NULL DEFAULT '{}',
     failure_reason     text,
-    -- What waits for this instance to end: an activity of another instance, or an execution.
+    -- The status while it is one that somebody may have to look at (all but ACTIVE, WAITING
+    -- and COMPLETED), else null: what lists by such a status read. An index on status itself
+    -- would cost every instance an entry in every index when it ends.
+    trouble            text,
+    -- What waits for this instance to end: an attempt at an activity of another instance, or
+    -- an execution. Depth counts the instances above it.
     parent_instance_id uuid,
     parent_activity    integer,
+    parent_attempt     integer,
+    depth              smallint NOT NULL DEFAULT 0,
     execution_id       uuid,
     -- The instance whose end started this one, and the one its end started.
     previous_instance_id uuid,
@@ -55,6 +60,7 @@ CREATE TABLE wf_instances (
 CREATE INDEX wf_instances_started ON wf_instances (started_at DESC, id DESC);
 CREATE INDEX wf_instances_definition ON wf_instances (definition_id, started_at DESC, id DESC);
 CREATE INDEX wf_instances_business_key ON wf_instances (business_key) WHERE business_key IS NOT NULL;
+CREATE INDEX wf_instances_trouble ON wf_instances (trouble, started_at DESC, id DESC) WHERE trouble IS NOT NULL;
 CREATE INDEX wf_instances_parent ON wf_instances (parent_instance_id, parent_activity) WHERE parent_instance_id IS NOT NULL;
 CREATE INDEX wf_instances_execution ON wf_instances (execution_id) WHERE execution_id IS NOT NULL;
 
@@ -117,6 +123,8 @@ CREATE TABLE wf_job_types (
     updated_at  timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
+-- What is due: timers of instances, and inputs that the engine owes to an instance since a
+-- transaction that must not lock it (start, child, cancel).
 CREATE TABLE wf_timers (
     instance_id uuid NOT NULL,
     step        integer NOT NULL,
@@ -162,11 +170,25 @@ CREATE TABLE wf_signals (
     signal          text COLLATE "C" NOT NULL,
     correlation_key text COLLATE "C" NOT NULL,
     variables       json,
+    actor           text NOT NULL DEFAULT '',
     created_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
-    expires_at      timestamptz NOT NULL
+    -- Until when it is kept, or remembered once it was delivered.
+    expires_at      timestamptz NOT NULL,
+    -- Who took it; null while it waits for somebody.
+    instances       uuid[]
 );
-CREATE INDEX wf_signals_key ON wf_signals (signal, correlation_key, created_at);
+CREATE INDEX wf_signals_key ON wf_signals (signal, correlation_key, created_at) WHERE instances IS NULL;
 CREATE INDEX wf_signals_expiry ON wf_signals (expires_at);
+
+-- The audit log, read off the journal.
+CREATE VIEW audit_log AS
+SELECT j.at, coalesce(nullif(e.entry->>'actor', ''), nullif(j.actor, ''), 'engine') AS actor, e.entry->>'kind' AS kind,
+    j.instance_id::text AS instance_id, e.entry::jsonb - 'kind' - 'actor' AS detail
+FROM wf_journal j, LATERAL json_array_elements(j.entries) AS e(entry)
+UNION ALL
+SELECT d.uploaded_at, coalesce(nullif(d.uploaded_by, ''), 'engine'), 'definition-uploaded', NULL,
+    jsonb_build_object('definition_id', d.id, 'version', d.version, 'kind', d.kind)
+FROM wf_definitions d;
 
 -- What a participant of sagas did, or refuses to do: a command is applied once, and not
 -- after its compensation. The commands themselves need no table: their ids are made from
@@ -186,4 +208,5 @@ CREATE TABLE saga_participations (
 CREATE INDEX saga_participations_at ON saga_participations (at);
 
 -- +goose Down
+DROP VIEW audit_log;
 DROP TABLE saga_participations, wf_signals, wf_waits, wf_user_tasks, wf_timers, wf_job_types, jobs, wf_journal, wf_instances, wf_definitions;
