@@ -114,21 +114,16 @@ func (u *unit) beginActivities(ctx context.Context, l *live, c workflow.Changes)
 // beginJob puts up a job, or its next attempt.
 func (u *unit) beginJob(ctx context.Context, l *live, a workflow.Activity) {
 	id := jobs.ID(l.id, a.N)
-	if a.Attempt > 1 {
-		held, ok := u.lockedJob(ctx, id)
-		if u.fault != nil {
-			return
-		}
-		if ok {
-			u.jobWrite.Again = append(u.jobWrite.Again, jobs.Again{
-				Held: held, Attempt: a.Attempt, RetriesRemaining: a.RetriesRemaining, RunAt: a.DueAt,
-				Input: a.Input, Variables: l.variables(),
-			})
-			held.Status, held.Attempt, held.Expired = jobs.Unlocked, a.Attempt, 0
-			u.jobs[id] = held
-			u.tally.retries++
-			return
-		}
+	held, ok := u.jobs[id]
+	if !ok && a.Attempt > 1 {
+		held, ok = u.lockedJob(ctx, id)
+	}
+	switch {
+	case u.fault != nil:
+		return
+	case ok:
+		u.againJob(l, held, a)
+		return
 	}
 	u.jobWrite.Insert = append(u.jobWrite.Insert, jobs.New{
 		InstanceID: l.id, Activity: a.N, Step: a.Step.N, StepID: a.Step.StepID, JobType: a.JobType,
@@ -137,14 +132,29 @@ func (u *unit) beginJob(ctx context.Context, l *live, a workflow.Activity) {
 	})
 }
 
-// lockedJob returns a job under its lock. As a rule the request has asked for it; a failure
+// againJob puts up a job once more: its next attempt, or the same one when nobody has
+// reported on it.
+func (u *unit) againJob(l *live, held jobs.Held, a workflow.Activity) {
+	expired := a.Attempt == held.Attempt
+	u.jobWrite.Again = append(u.jobWrite.Again, jobs.Again{
+		Held: held, Attempt: a.Attempt, RetriesRemaining: a.RetriesRemaining, RunAt: a.DueAt, Expired: expired,
+		Input: a.Input, Variables: l.variables(),
+	})
+	held.Status, held.Attempt = jobs.Unlocked, a.Attempt
+	if expired {
+		held.Expired++
+	} else {
+		held.Expired = 0
+		u.tally.retries++
+	}
+	u.jobs[held.ID] = held
+}
+
+// lockedJob returns a job under its lock, which a request as a rule has asked for: a failure
 // that came while the instance was suspended is only now followed by the next attempt.
 // Locking it now cannot deadlock: whoever waits for a job's row holds the instance's, or
 // nothing else.
 func (u *unit) lockedJob(ctx context.Context, id uuid.UUID) (jobs.Held, bool) {
-	if held, ok := u.jobs[id]; ok {
-		return held, true
-	}
 	var b writes
 	u.engine.config.Jobs.Lock(&b.Batch, []uuid.UUID{id}, u.jobs)
 	if err := u.send(ctx, &b); err != nil {

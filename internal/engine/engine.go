@@ -75,6 +75,8 @@ type Filter struct {
 	DefinitionID, BusinessKey string
 	Statuses                  []workflow.Status
 	Kind                      string
+	// ParentID chooses the instances that an activity of this one has started.
+	ParentID uuid.UUID
 	// Page (from 0) and PageSize (default 20, at most 200) as the public contract has
 	// them; PageToken, opaque, takes the place of Page.
 	Page, PageSize int

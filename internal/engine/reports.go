@@ -79,7 +79,7 @@ func failure(f jobs.Failure) *request {
 		if err != nil {
 			return gone(h, err)
 		}
-		if u.jobs[h.ID].Attempt == h.Attempt { // it is not put up again
+		if u.jobs[h.ID].Status == h.Status { // it is not put up again
 			u.finishJob(h, f.Holder, jobs.Failed)
 		}
 		return nil
@@ -149,23 +149,25 @@ func expiry(x jobs.Expired) *request {
 			u.jobWrite.Cancel = append(u.jobWrite.Cancel, x.JobID)
 			return nil
 		}
-		if !x.Quarantine {
-			u.jobWrite.Again = append(u.jobWrite.Again, jobs.Again{
-				Held: h, Attempt: h.Attempt, RetriesRemaining: h.RetriesRemaining, Expired: true, Variables: l.variables(),
-			})
-			h.Status, h.Expired = jobs.Unlocked, x.Expired
-			u.jobs[h.ID] = h
+		if l.state.Status == workflow.Suspended && !x.Quarantine {
+			// Nothing begins now, and the one who held it may still complete it.
+			u.againJob(l, h, workflow.Activity{Attempt: h.Attempt, RetriesRemaining: h.RetriesRemaining})
 			return nil
 		}
+		f := &workflow.Failure{Code: jobs.ExpiredCode, StepID: h.StepID, Message: "the lease of the job ran out"}
+		if x.Quarantine {
+			f.Code = jobs.QuarantineCode
+			f.Message = fmt.Sprintf("%d leases of the job ran out, the last one of worker %q", x.Expired, x.WorkerID)
+		}
 		err := u.advance(ctx, l, workflow.Input{
-			Kind: workflow.ActivityFailed, Activity: h.Activity, Attempt: h.Attempt,
-			Failure: &workflow.Failure{Code: jobs.QuarantineCode, StepID: h.StepID,
-				Message: fmt.Sprintf("%d leases of the job ran out, the last one of worker %q", x.Expired, x.WorkerID)},
+			Kind: workflow.ActivityFailed, Activity: h.Activity, Attempt: h.Attempt, Failure: f, Retryable: !x.Quarantine, Actor: x.WorkerID,
 		})
 		if err != nil && !errors.Is(err, ErrConflict) {
 			return err
 		}
-		u.finishJob(h, jobs.Holder{}, jobs.Failed)
+		if u.jobs[h.ID].Status == jobs.Locked { // it is not put up again
+			u.finishJob(h, jobs.Holder{}, jobs.Failed)
+		}
 		return nil
 	})
 }

@@ -75,6 +75,8 @@ CREATE TABLE wf_journal (
     PRIMARY KEY (instance_id, version)
 );
 
+-- The id of a job is made from its instance's and its activity's number (jobs.ID), so it
+-- is found without an index by instance.
 CREATE TABLE jobs (
     id                uuid PRIMARY KEY,
     instance_id       uuid NOT NULL,
@@ -85,20 +87,27 @@ CREATE TABLE jobs (
     job_type          text COLLATE "C" NOT NULL,
     status            text NOT NULL DEFAULT 'UNLOCKED'
                       CHECK (status IN ('UNLOCKED', 'LOCKED', 'COMPLETED', 'FAILED', 'CANCELLED')),
-    priority          smallint NOT NULL DEFAULT 3,
-    -- Not claimed before; infinity while its instance is suspended.
+    priority          smallint NOT NULL DEFAULT 3 CHECK (priority BETWEEN 1 AND 5),
+    -- Set while its instance is suspended: it is not claimed.
+    on_hold           boolean NOT NULL DEFAULT false,
+    -- Set when it was claimed under a limit of its type, and counts towards that.
+    limited           boolean NOT NULL DEFAULT false,
+    -- Not claimed before.
     run_at            timestamptz NOT NULL,
     -- The attempt that is open or next, from 1, and what is left of the retries.
     attempt           integer NOT NULL DEFAULT 1,
     retries_remaining integer NOT NULL,
     -- Rises with every lease: the fencing token. Expired counts the leases that ran out
-    -- in the present attempt's row.
+    -- in the present attempt.
     token             bigint NOT NULL DEFAULT 0,
     expired           integer NOT NULL DEFAULT 0,
+    -- Who holds it, or held it last.
     worker_id         text,
     locked_at         timestamptz,
+    -- When the lease ends; null while a record of it is not known to be in Kafka, so that
+    -- its lease has not begun.
     lock_expires_at   timestamptz,
-    lease             interval,
+    lease_ms          integer,
     -- What it gets when that is not the variables of the instance.
     input             json,
     -- The row of the outbox that dispatches it, when it goes over Kafka.
@@ -107,9 +116,11 @@ CREATE TABLE jobs (
     finished_at       timestamptz
 ) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02);
 -- What can be claimed, and what is held: both shrink as jobs are finished.
-CREATE INDEX jobs_claimable ON jobs (job_type, priority, run_at, id) WHERE status = 'UNLOCKED';
+CREATE INDEX jobs_claimable ON jobs (job_type, priority, run_at, id) WHERE status = 'UNLOCKED' AND NOT on_hold;
 CREATE INDEX jobs_leases ON jobs (lock_expires_at) WHERE status = 'LOCKED';
-CREATE INDEX jobs_open ON jobs (instance_id) WHERE status IN ('UNLOCKED', 'LOCKED');
+-- Only jobs of limited types, and only jobs on their way to Kafka, are in these.
+CREATE INDEX jobs_limited ON jobs (job_type) WHERE status = 'LOCKED' AND limited;
+CREATE INDEX jobs_dispatched ON jobs (dispatch_id) WHERE status = 'LOCKED' AND lock_expires_at IS NULL;
 
 CREATE TABLE wf_job_types (
     job_type    text COLLATE "C" PRIMARY KEY,
@@ -118,9 +129,13 @@ CREATE TABLE wf_job_types (
     max_running integer CHECK (max_running > 0),
     rate        double precision CHECK (rate > 0),
     burst       integer CHECK (burst > 0),
+    -- What was left of the burst when it was last looked at.
     tokens      double precision,
     refilled_at timestamptz,
-    updated_at  timestamptz NOT NULL DEFAULT clock_timestamp()
+    updated_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+    updated_by  text NOT NULL DEFAULT '',
+    CHECK (max_running IS NOT NULL OR rate IS NOT NULL),
+    CHECK ((rate IS NULL) = (burst IS NULL))
 );
 
 -- What is due: timers of instances, and inputs that the engine owes to an instance since a
