@@ -8,8 +8,6 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/google/uuid"
-
 	"github.com/millrace/millrace/internal/jobs"
 	"github.com/millrace/millrace/internal/workflow"
 )
