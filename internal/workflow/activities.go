@@ -103,7 +103,7 @@ func (r *run) describeUserTask(step *planStep, a *Activity) error {
 		return nil
 	}
 	value, err := r.eval(step.assignee, nil)
-	a.Assignee = textOf(value)
+	a.Assignee = asText(value)
 	return err
 }
 
@@ -113,7 +113,7 @@ func (r *run) describeWait(step *planStep, a *Activity) error {
 		return nil
 	}
 	value, err := r.eval(step.correlation, nil)
-	a.CorrelationKey = textOf(value)
+	a.CorrelationKey = asText(value)
 	return err
 }
 

@@ -1,7 +1,9 @@
 package workflow
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -62,14 +64,22 @@ func (e *FaultsError) Error() string {
 	return "the definition has " + strconv.Itoa(len(texts)) + noun + ": " + strings.Join(texts, "; ")
 }
 
-// faulty returns faults as an error if one is more than a warning.
-func faulty(faults []Fault) error {
+// Refused returns faults as a *FaultsError if one is more than a warning, else nil.
+func Refused(faults []Fault) error {
 	for _, f := range faults {
 		if !f.Warning {
 			return &FaultsError{Faults: faults}
 		}
 	}
 	return nil
+}
+
+// Sorted puts faults into the order of the text, in place.
+func Sorted(faults []Fault) []Fault {
+	slices.SortStableFunc(faults, func(a, b Fault) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	})
+	return faults
 }
 
 // The codes of faults. They are part of the interface and do not change.
@@ -118,4 +128,5 @@ const (
 	codeSameBranch   = "same_branch"
 	codeSelfChain    = "endless_chain"
 	codeChainPartial = "incomplete_chain"
+	codeAbsent       = "unknown_definition"
 )

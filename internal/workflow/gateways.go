@@ -12,45 +12,24 @@ func (r *run) enterFork(step *planStep, open OpenStep) {
 }
 
 // arrive takes a token at a JOIN_GATEWAY: its branch has arrived, which it does once.
-// A token of no fork that this join ends just ends: its branch has arrived before, and
+// A token whose fork this join does not end just ends: its branch has arrived before, and
 // it was something that a boundary timer had begun beside it.
 func (r *run) arrive(join *planStep, at Place) {
-	number, branch := r.forkOf(join, at)
-	if number == 0 {
+	fork := r.fork(at.Fork)
+	if fork == nil || r.plan.step(fork.StepID).JoinStep != join.ID {
 		r.die(at)
 		return
 	}
-	fork := r.fork(number)
-	if !slices.Contains(fork.Arrived, branch) {
+	if !slices.Contains(fork.Arrived, at.Branch) {
 		if len(fork.Arrived) == 0 {
 			fork.ArrivedAt = r.at
 		}
-		fork.Arrived = append(fork.Arrived, branch)
+		fork.Arrived = append(fork.Arrived, at.Branch)
 	}
-	// A token of a fork within has gone straight to the outer join: it is missing there,
-	// and what is decided there may reach the outer fork.
-	if at.Fork != number {
-		r.die(at)
-	}
-	if r.fork(number) != nil {
-		r.tryJoin(number)
-	}
+	r.tryJoin(fork.N)
 }
 
-// forkOf returns the number of the fork around a place that a join ends, and the branch of
-// it that the place is in; 0: there is none.
-func (r *run) forkOf(join *planStep, at Place) (number, branch int) {
-	for at.Fork != 0 {
-		fork := r.fork(at.Fork)
-		if r.plan.step(fork.StepID).JoinStep == join.ID {
-			return fork.N, at.Branch
-		}
-		at = fork.Place
-	}
-	return 0, 0
-}
-
-// fork returns the open fork of a number; nil: it has ended.
+// fork returns the open fork of a number; nil: it has ended, or there was none.
 func (r *run) fork(n int) *Fork {
 	for i := range r.state.Forks {
 		if r.state.Forks[i].N == n {

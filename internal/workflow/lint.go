@@ -1,7 +1,6 @@
 package workflow
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"reflect"
@@ -42,7 +41,7 @@ func Lint(text []byte) (*Definition, []Fault) {
 		return nil, l.faults
 	}
 	l.check(d)
-	return d, l.sorted()
+	return d, Sorted(l.faults)
 }
 
 // Parse reads a definition. Members keep their order where it counts, numbers their
@@ -51,7 +50,7 @@ func Lint(text []byte) (*Definition, []Fault) {
 func Parse(text []byte) (*Definition, error) {
 	l := &linter{document: &document{text: text}}
 	d := l.read()
-	if err := faulty(l.sorted()); err != nil {
+	if err := Refused(Sorted(l.faults)); err != nil {
 		return nil, err
 	}
 	return d, nil
@@ -110,14 +109,6 @@ func (l *linter) check(d *Definition) {
 		l.checkGraph()
 		l.checkForks()
 	}
-}
-
-// sorted returns the faults in the order of the text.
-func (l *linter) sorted() []Fault {
-	slices.SortStableFunc(l.faults, func(a, b Fault) int {
-		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
-	})
-	return l.faults
 }
 
 // fault reports what makes the definition unusable, warn what is only likely to be wrong.

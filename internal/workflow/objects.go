@@ -6,15 +6,15 @@ import (
 	"iter"
 )
 
-// member is a member of a JSON object as it is written.
-type member struct {
+// variable is a member of a JSON object as it is written.
+type variable struct {
 	// key is the name with its quotes.
 	key   []byte
 	value json.RawMessage
 }
 
 // name returns the name that the key stands for.
-func (m member) name() string {
+func (m variable) name() string {
 	plain := m.key[1 : len(m.key)-1]
 	if bytes.IndexByte(plain, '\\') < 0 {
 		return string(plain)
@@ -26,21 +26,21 @@ func (m member) name() string {
 }
 
 // same says whether two members have the same name.
-func (m member) same(other member) bool {
+func (m variable) same(other variable) bool {
 	if bytes.IndexByte(m.key, '\\') < 0 && bytes.IndexByte(other.key, '\\') < 0 {
 		return bytes.Equal(m.key, other.key)
 	}
 	return m.name() == other.name()
 }
 
-// members goes through a JSON object, which has to be valid and without insignificant
+// variablesIn goes through a JSON object, which has to be valid and without insignificant
 // space.
-func members(object json.RawMessage) iter.Seq[member] {
-	return func(yield func(member) bool) {
+func variablesIn(object json.RawMessage) iter.Seq[variable] {
+	return func(yield func(variable) bool) {
 		for i := 1; i < len(object)-1; {
 			key := endOfText(object, i)
 			value := endOfValue(object, key+1)
-			if !yield(member{key: object[i:key], value: object[key+1 : value : value]}) {
+			if !yield(variable{key: object[i:key], value: object[key+1 : value : value]}) {
 				return
 			}
 			i = value + 1
@@ -89,15 +89,15 @@ func merge(object, patch json.RawMessage) json.RawMessage {
 	if len(patch) <= len(emptyObject) {
 		return object
 	}
-	var room [8]member
-	news := memberSet{list: room[:0]}
-	for m := range members(patch) {
+	var room [8]variable
+	news := variableSet{list: room[:0]}
+	for m := range variablesIn(patch) {
 		news.put(m)
 	}
 	merged := objectWriter{text: make([]byte, 0, len(object)+len(patch))}
 	var done [8]bool
 	written := append(done[:0], make([]bool, len(news.list))...)
-	for m := range members(object) {
+	for m := range variablesIn(object) {
 		switch at := news.index(m); {
 		case at < 0:
 			merged.add(m.key, m.value)
@@ -114,14 +114,14 @@ func merge(object, patch json.RawMessage) json.RawMessage {
 	return merged.end()
 }
 
-// memberSet are members of different names, in order. Many of them are found by an index,
+// variableSet are members of different names, in order. Many of them are found by an index,
 // a few by looking at each.
-type memberSet struct {
-	list   []member
+type variableSet struct {
+	list   []variable
 	byName map[string]int
 }
 
-func (s *memberSet) index(m member) int {
+func (s *variableSet) index(m variable) int {
 	if s.byName != nil {
 		if at, ok := s.byName[m.name()]; ok {
 			return at
@@ -136,7 +136,7 @@ func (s *memberSet) index(m member) int {
 	return -1
 }
 
-func (s *memberSet) put(m member) {
+func (s *variableSet) put(m variable) {
 	if at := s.index(m); at >= 0 {
 		s.list[at] = m
 		return

@@ -19,7 +19,7 @@ func (r *run) attemptFailed(step *planStep, open *OpenStep, active *OpenActivity
 	if failure.Code == CodeLeaseExpired && retryable {
 		// A worker that was lost says nothing about the work: that costs no retry.
 		r.entry(e)
-		r.again(step, open, active, 0)
+		r.againAfterFailure(step, open, active, 0)
 		return
 	}
 	wait, more := r.policy(step, *open).after(active.Failures+1, failure.Code, r.at.Sub(open.BeganAt), r.dice(*active))
@@ -29,7 +29,7 @@ func (r *run) attemptFailed(step *planStep, open *OpenStep, active *OpenActivity
 		}
 		r.entry(e)
 		active.Failures++
-		r.again(step, open, active, wait)
+		r.againAfterFailure(step, open, active, wait)
 		return
 	}
 	e.Kind = JobFailed
@@ -43,23 +43,31 @@ func (r *run) attemptFailed(step *planStep, open *OpenStep, active *OpenActivity
 }
 
 // again begins the next attempt at an activity after a wait. Jobs wait by themselves,
-// anything else for a timer.
-func (r *run) again(step *planStep, open *OpenStep, active *OpenActivity, wait time.Duration) {
+// anything else for a timer. The failure says why it cannot begin.
+func (r *run) again(step *planStep, open *OpenStep, active *OpenActivity, wait time.Duration) *Failure {
 	due := moment(r.at.Add(wait))
 	if wait > 0 && active.Kind != JobActivity {
 		active.Paused, active.TimerAt = true, due
 		r.set(Timer{Step: open.N, Kind: RetryTimer, Index: active.N, DueAt: due})
-		return
+		return nil
 	}
 	a, failure := r.describe(step, *open, *active)
 	if failure != nil {
-		r.fail(step, *open, failure)
-		return
+		return failure
 	}
 	if wait > 0 {
 		a.DueAt = due
 	}
 	r.dispatch(step, open, a)
+	return nil
+}
+
+// againAfterFailure is again for an attempt that has just ended.
+func (r *run) againAfterFailure(step *planStep, open *OpenStep, active *OpenActivity, wait time.Duration) {
+	if failure := r.again(step, open, active, wait); failure != nil {
+		r.removeActivity(open, *active)
+		r.fail(step, *open, failure)
+	}
 }
 
 // policy is how attempts at an open step are repeated.

@@ -158,7 +158,9 @@ func (r *run) fire(step *planStep, open *OpenStep, t Timer) {
 		active := &open.Activities[at]
 		if t.Kind == RetryTimer {
 			active.Paused, active.TimerAt = false, time.Time{}
-			r.again(step, open, active, 0)
+			if failure := r.again(step, open, active, 0); failure != nil {
+				r.fail(step, *open, failure)
+			}
 			return
 		}
 		r.attemptFailed(step, open, active, &Failure{

@@ -16,8 +16,8 @@ import (
 // values are not decoded unless an expression reads them. So numbers keep all their
 // digits, and a merge costs no more than the bytes that it copies.
 
-// maxDepth is how deep JSON may be nested: what reads it later recurses.
-const maxDepth = 512
+// maxNesting is how deep JSON may be nested: what reads it later recurses.
+const maxNesting = 512
 
 var emptyObject = json.RawMessage("{}")
 
@@ -55,8 +55,8 @@ func (r *run) value(raw json.RawMessage) (json.RawMessage, error) {
 	if !utf8.Valid(compact.Bytes()) {
 		return nil, fmt.Errorf("%w: no JSON: the text is not UTF-8", ErrBadInput)
 	}
-	if depth(compact.Bytes()) > maxDepth {
-		return nil, fmt.Errorf("%w: JSON that is nested more than %d deep", ErrBadInput, maxDepth)
+	if depth(compact.Bytes()) > maxNesting {
+		return nil, fmt.Errorf("%w: JSON that is nested more than %d deep", ErrBadInput, maxNesting)
 	}
 	return compact.Bytes(), nil
 }
@@ -118,7 +118,7 @@ func (r *run) setVariables(merged json.RawMessage) {
 func (r *run) variables() map[string]any {
 	if r.vars == nil {
 		r.vars = make(map[string]any)
-		for m := range members(r.state.Variables) {
+		for m := range variablesIn(r.state.Variables) {
 			r.vars[m.name()] = m.value
 		}
 	}
@@ -211,8 +211,8 @@ func mustJSON(value any) json.RawMessage {
 	return raw
 }
 
-// textOf is a value as a text: a string as it is, anything else as JSON; nothing is "".
-func textOf(value any) string {
+// asText is a value as a text: a string as it is, anything else as JSON; nothing is "".
+func asText(value any) string {
 	if raw, ok := value.(json.RawMessage); ok {
 		value = decoded(raw)
 		if _, ok := value.(string); !ok && value != nil {
@@ -230,7 +230,7 @@ func textOf(value any) string {
 
 // timeOf is a value as a time: RFC 3339, or seconds since 1970.
 func timeOf(value any) (time.Time, error) {
-	text := textOf(value)
+	text := asText(value)
 	at, err := time.Parse(time.RFC3339, text)
 	if err != nil {
 		var seconds float64
