@@ -11,6 +11,9 @@ import (
 	"github.com/millrace/millrace/internal/workflow"
 )
 
+// endStep ends the definition of a saga. No step can have that name.
+const endStep = "END"
+
 // Document returns the definition that the saga is compiled to, as the engine stores it.
 // The same saga gives the same text.
 func (s Saga) Document() ([]byte, error) {
@@ -23,11 +26,12 @@ func (s Saga) Document() ([]byte, error) {
 	}
 	for i, step := range s.steps {
 		compiled := s.compile(step)
-		if i+1 < len(s.steps) {
+		if compiled.NextStep = endStep; i+1 < len(s.steps) {
 			compiled.NextStep = s.steps[i+1].name
 		}
 		d.Steps = append(d.Steps, compiled)
 	}
+	d.Steps = append(d.Steps, workflow.Step{ID: endStep, Name: "end", Type: workflow.End})
 	text, err := json.MarshalIndent(d, "", "  ")
 	if err != nil {
 		return nil, fmt.Errorf("saga %q: write its definition: %w", s.name, err)

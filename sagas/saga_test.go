@@ -32,7 +32,8 @@ func TestASagaIsADefinition(t *testing.T) {
 		{"id":"pay","name":"pay","type":"COMMAND","commandType":"charge","participant":"bank","nextStep":"ship","timeout":"PT900S","outputVariable":"payment",
 		 "input":{"item":"${item}","count":"${count}"},"retry":{"count":3,"initial":"PT1.5S","max":"PT60S","multiplier":3,"jitter":0.5,"on":["busy"]},
 		 "compensation":{"commandType":"refund","participant":"bank","input":{"item":"${item}","count":"${count}"}}},
-		{"id":"ship","name":"ship","type":"COMMAND","commandType":"ship","participant":"order"}]}`, string(text))
+		{"id":"ship","name":"ship","type":"COMMAND","commandType":"ship","participant":"order","nextStep":"END"},
+		{"id":"END","name":"end","type":"END"}]}`, string(text))
 	again, err := s.Document()
 	require.NoError(t, err)
 	assert.Equal(t, string(text), string(again), "or every start of the program would make a version")
