@@ -92,6 +92,8 @@ type Config struct {
 	LaneSize int
 	// Queue is how many requests may wait for each lane. Default 4096.
 	Queue int
+	// Retention is how long instances are kept that have ended; 0: for ever.
+	Retention time.Duration
 	// NoLifecycle turns the events on flow-lifecycle-out off.
 	NoLifecycle bool
 	// Metrics may be nil, a nil Log discards.
