@@ -22,6 +22,7 @@ import (
 	"github.com/millrace/millrace/internal/build"
 	"github.com/millrace/millrace/internal/consumers"
 	"github.com/millrace/millrace/internal/deadletter"
+	"github.com/millrace/millrace/internal/definitions"
 	"github.com/millrace/millrace/internal/eventlog"
 	"github.com/millrace/millrace/internal/execution/store"
 	"github.com/millrace/millrace/internal/holds"
@@ -55,14 +56,21 @@ type addresses struct{ api, admin string }
 
 // newHealth says what this process needs to be ready.
 func newHealth(c *connections) *health.Health {
+	broker := health.Check{Name: "kafka", Note: withoutKafka}
+	if c.admin != nil {
+		broker = health.Check{Name: "kafka", Run: c.admin.Ping}
+	}
 	return health.New(
 		health.Check{Name: "postgres", Run: c.pool.Ping},
-		health.Check{Name: "kafka", Run: c.admin.Ping},
+		broker,
 		health.Check{Name: "migrations", Run: func(ctx context.Context) error {
 			return postgres.CheckCurrent(ctx, c.pool)
 		}},
 	)
 }
+
+// withoutKafka is what a process without Kafka says of itself.
+const withoutKafka = "there is none: workflows run, jobs are polled for, and no events are published"
 
 // newHubs makes a hub for each topic whose events are streamed.
 func newHubs(cfg configs.Config, c *connections, log *slog.Logger, reg prometheus.Registerer) []*sse.Hub {
@@ -119,7 +127,7 @@ func newQueries(cfg configs.Config, c *connections) *query.Store {
 func newAPI(
 	cfg configs.Config, c *connections, queries *query.Store, asked *graphql.Server, st *store.Store, kept *results.Store,
 	signals *postgres.Signals, streams *sse.Streams, letters *deadletter.Store, replays *replay.Store, rebuilds *rebuild.Store, known *limitstore.Store, purges *purge.Store,
-	h *health.Health, log *slog.Logger,
+	defined *definitions.Store, h *health.Health, log *slog.Logger,
 ) (*rest.API, error) {
 	guard, err := newGuard(cfg)
 	if err != nil {
@@ -143,6 +151,7 @@ func newAPI(
 		Holds:       holds.New(c.pool, func() { signals.Wake(store.WakeAdmission) }, log),
 		Consumers:   consumers.NewOperator(consumers.OperatorConfig{Pool: c.pool, Signals: signals, Broker: consumerBroker{c.admin}}),
 		Limits:      known,
+		Definitions: defined,
 		Purges:      purges,
 		Replays:     replays,
 		Rebuilds:    rebuilds,
@@ -154,7 +163,7 @@ func newAPI(
 		Faults:      middleware.Classifier{Infrastructure: []func(error) bool{isInfrastructure}},
 	}, rest.Config{
 		Version: build.Version(), MaxBodyBytes: int64(cfg.API.MaxBodyBytes), Terms: bounds.Terms(),
-		PlaceholderAfter: cfg.DataIndex.PlaceholderAfter,
+		PlaceholderAfter: cfg.DataIndex.PlaceholderAfter, WithoutKafka: cfg.Brokerless(),
 	})
 }
 
@@ -235,10 +244,13 @@ func runAPI(
 	h *health.Health, address *addresses, log *slog.Logger, reg prometheus.Registerer,
 ) error {
 	for _, hub := range hubs {
-		l.run("live events", hub.Run)
+		if !cfg.Brokerless() {
+			l.run("live events", hub.Run)
+		}
 	}
 	config := server.Config{
-		Name: "api", Address: cfg.API.Listen, Setting: "api.listen (--api-listen)", Health: h, OnShutdown: streams.Close,
+		Name: "api", Address: cfg.API.Listen, Setting: "api.listen (--api-listen)", Health: h,
+		OnShutdown: func() { streams.Close(); api.Close() },
 	}
 	config.CertFile, config.KeyFile = cfg.API.TLS.CertFile, cfg.API.TLS.KeyFile
 	s := server.New(config, server.Wrap(api, config, log, server.NewMetrics(reg)), log)

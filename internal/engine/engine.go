@@ -2,7 +2,6 @@ package engine
 
 import (
 	"encoding/json"
-	"errors"
 	"time"
 
 	"github.com/google/uuid"
@@ -26,11 +25,13 @@ type Instance struct {
 	Priority          int
 	ParentInstanceID  uuid.UUID
 	ExecutionID       uuid.UUID
-	NextInstanceID    uuid.UUID
-	CorrelationID     string
-	StartedAt         time.Time
-	UpdatedAt         time.Time
-	EndedAt           time.Time
+	// PreviousInstanceID is the instance whose end started this one, NextInstanceID the one
+	// that its own end has started.
+	PreviousInstanceID, NextInstanceID uuid.UUID
+	CorrelationID                      string
+	StartedAt                          time.Time
+	UpdatedAt                          time.Time
+	EndedAt                            time.Time
 }
 
 // StartRequest asks for an instance.
@@ -74,6 +75,8 @@ type Filter struct {
 	DefinitionID, BusinessKey string
 	Statuses                  []workflow.Status
 	Kind                      string
+	// ParentID chooses the instances that an activity of this one has started.
+	ParentID uuid.UUID
 	// Page (from 0) and PageSize (default 20, at most 200) as the public contract has
 	// them; PageToken, opaque, takes the place of Page.
 	Page, PageSize int
@@ -115,12 +118,3 @@ type UserTaskFilter struct {
 	DefinitionID   string
 	UnassignedOnly bool
 }
-
-// Errors. Their texts say what the state is.
-var (
-	ErrNotFound = errors.New("not found")
-	// ErrConflict: the instance, task or step is not where the request belongs.
-	ErrConflict = errors.New("conflict")
-	// ErrInvalid: the request can never be right.
-	ErrInvalid = errors.New("invalid")
-)

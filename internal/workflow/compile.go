@@ -23,7 +23,7 @@ const (
 func Compile(d *Definition) (*Plan, error) {
 	l := new(linter)
 	l.check(d)
-	if err := faulty(l.faults); err != nil {
+	if err := Refused(l.faults); err != nil {
 		return nil, err
 	}
 	c := compiler{expressions: map[string]*Expression{}}

@@ -1,7 +1,9 @@
 package workflow
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -12,8 +14,10 @@ type Fault struct {
 	// Line and Column say where, from 1, in characters; 0: the definition has no text.
 	Line   int `json:"line,omitempty"`
 	Column int `json:"column,omitempty"`
-	// Path says where in the document: steps[2].nextStep.
-	Path string `json:"path,omitempty"`
+	// Path says where in the document: steps[2].nextStep. Pointer says the same as a JSON
+	// pointer (RFC 6901): /steps/2/nextStep.
+	Path    string `json:"path,omitempty"`
+	Pointer string `json:"pointer,omitempty"`
 	// Code is a stable word; see the list of codes in docs/workflow-format.md.
 	Code    string `json:"code"`
 	Message string `json:"message"`
@@ -62,14 +66,22 @@ func (e *FaultsError) Error() string {
 	return "the definition has " + strconv.Itoa(len(texts)) + noun + ": " + strings.Join(texts, "; ")
 }
 
-// faulty returns faults as an error if one is more than a warning.
-func faulty(faults []Fault) error {
+// Refused returns faults as a *FaultsError if one is more than a warning, else nil.
+func Refused(faults []Fault) error {
 	for _, f := range faults {
 		if !f.Warning {
 			return &FaultsError{Faults: faults}
 		}
 	}
 	return nil
+}
+
+// Sorted puts faults into the order of the text, in place.
+func Sorted(faults []Fault) []Fault {
+	slices.SortStableFunc(faults, func(a, b Fault) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	})
+	return faults
 }
 
 // The codes of faults. They are part of the interface and do not change.
@@ -118,4 +130,5 @@ const (
 	codeSameBranch   = "same_branch"
 	codeSelfChain    = "endless_chain"
 	codeChainPartial = "incomplete_chain"
+	codeAbsent       = "unknown_definition"
 )

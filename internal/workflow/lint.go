@@ -1,7 +1,6 @@
 package workflow
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"reflect"
@@ -42,7 +41,7 @@ func Lint(text []byte) (*Definition, []Fault) {
 		return nil, l.faults
 	}
 	l.check(d)
-	return d, l.sorted()
+	return d, Sorted(l.faults)
 }
 
 // Parse reads a definition. Members keep their order where it counts, numbers their
@@ -51,7 +50,7 @@ func Lint(text []byte) (*Definition, []Fault) {
 func Parse(text []byte) (*Definition, error) {
 	l := &linter{document: &document{text: text}}
 	d := l.read()
-	if err := faulty(l.sorted()); err != nil {
+	if err := Refused(Sorted(l.faults)); err != nil {
 		return nil, err
 	}
 	return d, nil
@@ -112,14 +111,6 @@ func (l *linter) check(d *Definition) {
 	}
 }
 
-// sorted returns the faults in the order of the text.
-func (l *linter) sorted() []Fault {
-	slices.SortStableFunc(l.faults, func(a, b Fault) int {
-		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
-	})
-	return l.faults
-}
-
 // fault reports what makes the definition unusable, warn what is only likely to be wrong.
 func (l *linter) fault(code string, where place, hint, format string, args ...any) {
 	l.report(where, Fault{Code: code, Hint: hint, Message: fmt.Sprintf(format, args...)})
@@ -131,15 +122,15 @@ func (l *linter) warn(code string, where place, hint, format string, args ...any
 
 // report adds a fault about a place.
 func (l *linter) report(where place, f Fault) {
-	switch {
-	case l.full(f):
-	case l.document == nil:
-		f.Path = where.String()
-		l.add(f)
-	default:
-		f.Path = where.String()
-		l.faultAt(l.document.find(where), f)
+	if l.full(f) {
+		return
 	}
+	f.Path, f.Pointer = where.String(), where.pointer()
+	if l.document == nil {
+		l.add(f)
+		return
+	}
+	l.faultAt(l.document.find(where), f)
 }
 
 // full says whether a fault would not be told any more.
@@ -201,7 +192,7 @@ func (l *linter) expression(where place, source string) bool {
 	if errors.As(err, &syntax) {
 		message = syntax.Message // the place is the fault's
 	}
-	fault := Fault{Code: codeExpression, Path: where.String(), Message: fmt.Sprintf("the expression %s does not parse: %s", abridged(source), message)}
+	fault := Fault{Code: codeExpression, Path: where.String(), Pointer: where.pointer(), Message: fmt.Sprintf("the expression %s does not parse: %s", abridged(source), message)}
 	if strings.Count(source, "${") > 1 {
 		fault.Hint = `texts are put together with +, as in ${first + " " + last}`
 	}
@@ -266,6 +257,16 @@ func (p place) String() string {
 				out.WriteString(element)
 			}
 		}
+	}
+	return out.String()
+}
+
+// pointer gives the place as a JSON pointer.
+func (p place) pointer() string {
+	var out strings.Builder
+	for _, element := range p.elements {
+		out.WriteByte('/')
+		out.WriteString(strings.NewReplacer("~", "~0", "/", "~1").Replace(fmt.Sprint(element)))
 	}
 	return out.String()
 }

@@ -58,7 +58,7 @@ func TestFaultsAreTold(t *testing.T) {
 	text := `{"id":"a","name":"A","steps":[{"id":"s0","name":"S","type":"END"}]` + strings.Repeat(`,"warning":1`, 3*maxFaults) + `}`
 	_, faults := Lint([]byte(text))
 	assert.Len(t, faults, maxFaults)
-	require.Error(t, faulty(faults))
+	require.Error(t, Refused(faults))
 
 	var steps []string
 	for i := range 3 * maxFaults {
@@ -66,11 +66,11 @@ func TestFaultsAreTold(t *testing.T) {
 	}
 	_, faults = Lint([]byte(`{"id":"a","name":"A","steps":[` + strings.Join(steps, ",") + `]}`))
 	assert.Len(t, faults, maxFaults)
-	require.ErrorContains(t, faulty(faults), "and there are more faults", "the fault comes after hundreds of warnings")
+	require.ErrorContains(t, Refused(faults), "and there are more faults", "the fault comes after hundreds of warnings")
 
-	err := faulty([]Fault{{Line: 3, Column: 4, Code: "x", Message: "one thing"}, {Path: "steps[1].id", Code: "y", Message: "another", Hint: "do this"}, {Warning: true, Message: "no"}})
+	err := Refused([]Fault{{Line: 3, Column: 4, Code: "x", Message: "one thing"}, {Path: "steps[1].id", Code: "y", Message: "another", Hint: "do this"}, {Warning: true, Message: "no"}})
 	assert.EqualError(t, err, "the definition has 2 faults: 3:4: error: one thing [x]; steps[1].id: error: another [y]; do this")
-	require.NoError(t, faulty([]Fault{{Warning: true}}))
+	require.NoError(t, Refused([]Fault{{Warning: true}}))
 }
 
 // Gateways in gateways that cannot be told apart are refused instead of being looked at
@@ -154,10 +154,10 @@ func FuzzLint(f *testing.F) {
 			require.NotEmpty(t, fault.Message)
 		}
 		if d == nil {
-			require.Error(t, faulty(faults))
+			require.Error(t, Refused(faults))
 			return
 		}
-		if faulty(faults) == nil {
+		if Refused(faults) == nil {
 			plan, err := Compile(d)
 			require.NoError(t, err)
 			_ = plan.Definition().Mermaid()
