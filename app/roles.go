@@ -11,7 +11,7 @@ import (
 func roles(cfg configs.Config) fx.Option {
 	parts := []fx.Option{
 		fx.Provide(newLoops, newDeadLetters, newReplays, newRebuilds, newLimitStore, newPurges),
-		telemetryModule, storageModule, transportModule, workflowsModule,
+		telemetryModule, storageModule, transportModule, workflowsModule, participantsModule,
 	}
 	var start []fx.Option
 	add := func(role configs.Role, module fx.Option, run any) {
@@ -25,13 +25,17 @@ func roles(cfg configs.Config) fx.Option {
 	}
 	add(configs.RoleRelay, relayModule, runRelay)
 	add(configs.RoleMaintenance, maintenanceModule, runMaintenance)
-	add(configs.RoleMaintenance, fx.Provide(newReplayKeeper), runReplays)
-	add(configs.RoleMaintenance, fx.Provide(newRebuildKeeper), runRebuilds)
-	add(configs.RoleWorkflows, fx.Options(), runWorkflows)
+	if !cfg.Brokerless() { // both read and write topics
+		add(configs.RoleMaintenance, fx.Provide(newReplayKeeper), runReplays)
+		add(configs.RoleMaintenance, fx.Provide(newRebuildKeeper), runRebuilds)
+	}
+	add(configs.RoleWorkflows, sagasModule, runWorkflows)
 	add(configs.RoleCoordinator, coordinatorModule, runCoordinator)
 	add(configs.RoleWorker, workerModule, runWorker)
 	add(configs.RoleProjections, projectionsModule, nil)
-	start = append(start, fx.Invoke(runRouter))
+	if !cfg.Brokerless() { // without Kafka there is nothing to consume, whatever roles offer consumers
+		start = append(start, fx.Invoke(runRouter))
+	}
 	add(configs.RoleAPI, apiModule, runAPI)
 	start = append(start, fx.Invoke(runAdmin))
 	return fx.Options(append(parts, start...)...)
