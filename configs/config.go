@@ -94,6 +94,10 @@ type GRPC struct {
 
 // Workflows configures the running of workflow instances.
 type Workflows struct {
+	Lanes             int  `key:"lanes" doc:"How many transactions of the engine may be under way at once in this process. Requests that come meanwhile share the next one."`
+	LaneSize          int  `key:"lane_size" doc:"How many requests may share a transaction."`
+	Queue             int  `key:"queue" doc:"How many requests may wait for each lane. What would be more is refused with 503: try again."`
+	MaxSteps          int  `key:"max_steps" doc:"How many steps an instance may begin in all, so that a loop ends."`
 	MaxVariablesBytes Size `key:"max_variables_bytes" doc:"How long the variables of an instance may be, as JSON. What would make them longer is refused, or fails its step."`
 	Lifecycle         bool `key:"lifecycle" doc:"Publish lifecycle events (CloudEvents, topics.flow-lifecycle-out), which the data index is built from. Without Kafka they are off."`
 	AuditLog          bool `key:"audit_log" doc:"Show the audit log of instances. What happened is kept in any case: instances go by it."`
@@ -268,6 +272,7 @@ type Retention struct {
 	Events            time.Duration `key:"events" doc:"How long events stay in the event log, by the time that they claim for themselves; up to a week more, since they go by weeks. Projections are rebuilt from them, and replays fed."`
 	Executions        time.Duration `key:"executions" doc:"How long executions stay after their end, with their output, their results, their events and their views; 0 keeps them for ever. It must cover retention.outbox: what is republished must not tell of executions that are gone."`
 	Instances         time.Duration `key:"instances" doc:"How long workflow instances, with their tasks, and sagas stay in the read models after their end; 0 keeps them for ever. Where it is less than retention.events, those that a rebuild brings back go again within the hour."`
+	Workflows         time.Duration `key:"workflows" doc:"How long workflow instances stay where they run after their end, with their journal, jobs and user tasks, so that what failed can be retried; 0 keeps them for ever. The read models have them for retention.instances."`
 	DeadLetterArchive time.Duration `key:"dead_letter_archive" doc:"After how long archived dead letters are removed. The audit of what was done with them stays."`
 }
 
