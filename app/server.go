@@ -22,9 +22,11 @@ import (
 	"github.com/millrace/millrace/internal/build"
 	"github.com/millrace/millrace/internal/consumers"
 	"github.com/millrace/millrace/internal/deadletter"
+	"github.com/millrace/millrace/internal/engine"
 	"github.com/millrace/millrace/internal/eventlog"
 	"github.com/millrace/millrace/internal/execution/store"
 	"github.com/millrace/millrace/internal/holds"
+	"github.com/millrace/millrace/internal/jobs"
 	limitstore "github.com/millrace/millrace/internal/limits/store"
 	"github.com/millrace/millrace/internal/outbox"
 	"github.com/millrace/millrace/internal/parking"
@@ -126,7 +128,7 @@ func newQueries(cfg configs.Config, c *connections) *query.Store {
 func newAPI(
 	cfg configs.Config, c *connections, queries *query.Store, asked *graphql.Server, st *store.Store, kept *results.Store,
 	signals *postgres.Signals, streams *sse.Streams, letters *deadletter.Store, replays *replay.Store, rebuilds *rebuild.Store, known *limitstore.Store, purges *purge.Store,
-	h *health.Health, log *slog.Logger,
+	flows *engine.Engine, queue *jobs.Store, h *health.Health, log *slog.Logger,
 ) (*rest.API, error) {
 	guard, err := newGuard(cfg)
 	if err != nil {
@@ -147,6 +149,9 @@ func newAPI(
 		DeadLetters: letters,
 		Outbox:      outbox.NewOperator(c.pool, signals),
 		Queue:       st,
+		Workflows:   flows,
+		Jobs:        queue,
+		JobRecords:  jobs.NewReader(c.pool),
 		Holds:       holds.New(c.pool, func() { signals.Wake(store.WakeAdmission) }, log),
 		Consumers:   consumers.NewOperator(consumers.OperatorConfig{Pool: c.pool, Signals: signals, Broker: consumerBroker{c.admin}}),
 		Limits:      known,
