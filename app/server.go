@@ -150,6 +150,7 @@ func newAPI(
 		Outbox:      outbox.NewOperator(c.pool, signals),
 		Queue:       st,
 		Workflows:   flows,
+		Sagas:       flows,
 		Jobs:        queue,
 		JobRecords:  jobs.NewReader(c.pool),
 		Holds:       holds.New(c.pool, func() { signals.Wake(store.WakeAdmission) }, log),
