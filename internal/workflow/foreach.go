@@ -85,10 +85,11 @@ func (r *run) finishForEach(step *planStep, open OpenStep, activity int) {
 
 // turnFits says whether the results of a FOREACH stay within the limit with another one.
 func (r *run) turnFits(step *planStep, open OpenStep, result json.RawMessage) error {
-	size := len(result)
+	results := len(result)
 	for _, earlier := range open.Turns.Results {
-		size += len(earlier) + 1
+		results += len(earlier) + 1
 	}
+	size := results
 	if step.OutputVariable != "" {
 		size += len(r.state.Variables)
 	}
@@ -96,7 +97,7 @@ func (r *run) turnFits(step *planStep, open OpenStep, result json.RawMessage) er
 		return r.tooLarge(size)
 	}
 	if step.compensation != nil {
-		return r.undoFits(list(open.Turns.Results))
+		return r.undoFits(results)
 	}
 	return nil
 }
