@@ -80,8 +80,10 @@ type Deps struct {
 	Queue       Queue
 	Definitions Definitions
 	Workflows   Workflows
+	Sagas       SagaActions
 	Jobs        JobQueue
 	JobRecords  JobRecords
+	Dispatch    JobDispatch
 	Streams     *sse.Streams
 	GraphQL     *graphql.Server
 	Health      *health.Health
