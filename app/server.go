@@ -22,6 +22,7 @@ import (
 	"github.com/millrace/millrace/internal/build"
 	"github.com/millrace/millrace/internal/consumers"
 	"github.com/millrace/millrace/internal/deadletter"
+	"github.com/millrace/millrace/internal/definitions"
 	"github.com/millrace/millrace/internal/engine"
 	"github.com/millrace/millrace/internal/eventlog"
 	"github.com/millrace/millrace/internal/execution/store"
@@ -128,7 +129,7 @@ func newQueries(cfg configs.Config, c *connections) *query.Store {
 func newAPI(
 	cfg configs.Config, c *connections, queries *query.Store, asked *graphql.Server, st *store.Store, kept *results.Store,
 	signals *postgres.Signals, streams *sse.Streams, letters *deadletter.Store, replays *replay.Store, rebuilds *rebuild.Store, known *limitstore.Store, purges *purge.Store,
-	flows *engine.Engine, queue *jobs.Store, h *health.Health, log *slog.Logger,
+	defined *definitions.Store, flows *engine.Engine, queue *jobs.Store, h *health.Health, log *slog.Logger,
 ) (*rest.API, error) {
 	guard, err := newGuard(cfg)
 	if err != nil {
@@ -155,6 +156,7 @@ func newAPI(
 		Holds:       holds.New(c.pool, func() { signals.Wake(store.WakeAdmission) }, log),
 		Consumers:   consumers.NewOperator(consumers.OperatorConfig{Pool: c.pool, Signals: signals, Broker: consumerBroker{c.admin}}),
 		Limits:      known,
+		Definitions: defined,
 		Purges:      purges,
 		Replays:     replays,
 		Rebuilds:    rebuilds,

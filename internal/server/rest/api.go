@@ -78,6 +78,7 @@ type Deps struct {
 	Limits      Limits
 	Purges      Purges
 	Queue       Queue
+	Definitions Definitions
 	Workflows   Workflows
 	Jobs        JobQueue
 	JobRecords  JobRecords

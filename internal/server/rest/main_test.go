@@ -348,6 +348,7 @@ func newBench(t testing.TB, change func(*Deps, *Config)) *bench {
 		Holds:       &someHolds{},
 		Queue:       &someQueue{},
 		Limits:      &someLimits{},
+		Definitions: &someDefinitions{},
 		Workflows:   &someWorkflows{},
 		Jobs:        &someJobs{},
 		JobRecords:  &someJobs{},

@@ -28,6 +28,7 @@ func (a *API) humaConfig() huma.Config {
 			},
 			Tags: []*huma.Tag{
 				{Name: tagExecutions, Description: "Requested runs and their results"},
+				{Name: tagDefinitions, Description: "Definitions of workflows: put them, check them, look at them"},
 				{Name: tagInstances, Description: "Instances of workflows: start them, look at them, lead them on"},
 				{Name: tagUserTasks, Description: "What workflows ask people to do"},
 				{Name: tagJobs, Description: "What workflows ask workers to do: claim, complete, fail, keep"},

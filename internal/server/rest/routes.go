@@ -41,6 +41,7 @@ func (r route) pattern() string { return r.method + " " + r.path }
 
 const (
 	tagExecutions  = "executions"
+	tagDefinitions = "definitions"
 	tagInstances   = "instances"
 	tagUserTasks   = "user-tasks"
 	tagJobs        = "jobs"
@@ -65,6 +66,13 @@ func (a *API) routes() []route {
 		{method: post, path: "/v1/executions:batch", kafka: true, scope: auth.Write, op: a.batchDoc(), handler: a.submitBatch},
 		{method: get, path: "/v1/executions", scope: auth.Read, op: listDoc(), typed: typed(a, a.list)},
 		{method: get, path: "/v1/executions/statistics", scope: auth.Read, op: statisticsDoc("get-execution-statistics", "Numbers of executions", tagExecutions), typed: typed(a, a.executionStatistics)},
+		{method: post, path: "/v1/definitions", scope: auth.Write, contract: true, op: a.putDefinitionDoc(), handler: a.putDefinition},
+		{method: get, path: "/v1/definitions", scope: auth.Read, contract: true, op: definitionsDoc(), typed: typed(a, a.definitions)},
+		{method: post, path: "/v1/definitions/validate", scope: auth.Read, contract: true, op: a.validateDefinitionDoc(), handler: a.validateDefinition},
+		{method: get, path: "/v1/definitions/{id}", scope: auth.Read, contract: true, op: a.definitionDoc(), handler: a.definition},
+		{method: get, path: "/v1/definitions/{id}/versions", scope: auth.Read, contract: true, op: definitionVersionsDoc(), typed: typed(a, a.definitionVersions)},
+		{method: get, path: "/v1/definitions/{id}/versions/{version}", scope: auth.Read, contract: true, op: a.definitionVersionDoc(), handler: a.definition},
+		{method: get, path: "/v1/definitions/{id}/graph", scope: auth.Read, contract: true, op: definitionGraphDoc(), handler: a.definitionGraph},
 		{method: post, path: "/v1/instances", scope: auth.Write, contract: true, op: a.startInstanceDoc(), handler: a.startInstance},
 		{method: post, path: "/v1/instances:batch", scope: auth.Write, contract: true, op: a.startInstancesDoc(), handler: a.startInstances},
 		{method: post, path: "/v1/definitions/{id}/instances", scope: auth.Write, contract: true, op: a.startInstanceOfDoc(), handler: a.startInstanceOf},
