@@ -20,8 +20,8 @@
 // # Errors
 //
 // A call that is refused has a code and two details: google.rpc.ErrorInfo, whose reason is
-// the same stable word as in the answers of the REST interface, and, where fields are
-// wrong, google.rpc.BadRequest with all of them.
+// the code of the REST interface's answer in upper case, and, where fields are wrong,
+// google.rpc.BadRequest with all of them.
 
 package workflowv1
 
@@ -53,6 +53,7 @@ const (
 	WorkflowEngine_SignalWait_FullMethodName         = "/workflow.v1.WorkflowEngine/SignalWait"
 	WorkflowEngine_ValidateDefinition_FullMethodName = "/workflow.v1.WorkflowEngine/ValidateDefinition"
 	WorkflowEngine_StartInstances_FullMethodName     = "/workflow.v1.WorkflowEngine/StartInstances"
+	WorkflowEngine_ListInstanceAudit_FullMethodName  = "/workflow.v1.WorkflowEngine/ListInstanceAudit"
 	WorkflowEngine_WaitInstance_FullMethodName       = "/workflow.v1.WorkflowEngine/WaitInstance"
 	WorkflowEngine_SuspendInstance_FullMethodName    = "/workflow.v1.WorkflowEngine/SuspendInstance"
 	WorkflowEngine_ResumeInstance_FullMethodName     = "/workflow.v1.WorkflowEngine/ResumeInstance"
@@ -109,6 +110,8 @@ type WorkflowEngineClient interface {
 	ValidateDefinition(ctx context.Context, in *ValidateDefinitionRequest, opts ...grpc.CallOption) (*ValidateDefinitionResponse, error)
 	// StartInstances starts up to 1000 instances. Each succeeds or fails by itself.
 	StartInstances(ctx context.Context, in *StartInstancesRequest, opts ...grpc.CallOption) (*StartInstancesResponse, error)
+	// ListInstanceAudit lists who did what to an instance, the oldest first.
+	ListInstanceAudit(ctx context.Context, in *ListInstanceAuditRequest, opts ...grpc.CallOption) (*ListInstanceAuditResponse, error)
 	// WaitInstance returns when an instance has ended or the time is over, with the
 	// instance as it is then.
 	WaitInstance(ctx context.Context, in *WaitInstanceRequest, opts ...grpc.CallOption) (*WaitInstanceResponse, error)
@@ -302,6 +305,16 @@ func (c *workflowEngineClient) StartInstances(ctx context.Context, in *StartInst
 	return out, nil
 }
 
+func (c *workflowEngineClient) ListInstanceAudit(ctx context.Context, in *ListInstanceAuditRequest, opts ...grpc.CallOption) (*ListInstanceAuditResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListInstanceAuditResponse)
+	err := c.cc.Invoke(ctx, WorkflowEngine_ListInstanceAudit_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *workflowEngineClient) WaitInstance(ctx context.Context, in *WaitInstanceRequest, opts ...grpc.CallOption) (*WaitInstanceResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(WaitInstanceResponse)
@@ -485,6 +498,8 @@ type WorkflowEngineServer interface {
 	ValidateDefinition(context.Context, *ValidateDefinitionRequest) (*ValidateDefinitionResponse, error)
 	// StartInstances starts up to 1000 instances. Each succeeds or fails by itself.
 	StartInstances(context.Context, *StartInstancesRequest) (*StartInstancesResponse, error)
+	// ListInstanceAudit lists who did what to an instance, the oldest first.
+	ListInstanceAudit(context.Context, *ListInstanceAuditRequest) (*ListInstanceAuditResponse, error)
 	// WaitInstance returns when an instance has ended or the time is over, with the
 	// instance as it is then.
 	WaitInstance(context.Context, *WaitInstanceRequest) (*WaitInstanceResponse, error)
@@ -572,6 +587,9 @@ func (UnimplementedWorkflowEngineServer) ValidateDefinition(context.Context, *Va
 }
 func (UnimplementedWorkflowEngineServer) StartInstances(context.Context, *StartInstancesRequest) (*StartInstancesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method StartInstances not implemented")
+}
+func (UnimplementedWorkflowEngineServer) ListInstanceAudit(context.Context, *ListInstanceAuditRequest) (*ListInstanceAuditResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListInstanceAudit not implemented")
 }
 func (UnimplementedWorkflowEngineServer) WaitInstance(context.Context, *WaitInstanceRequest) (*WaitInstanceResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method WaitInstance not implemented")
@@ -906,6 +924,24 @@ func _WorkflowEngine_StartInstances_Handler(srv interface{}, ctx context.Context
 	return interceptor(ctx, in, info, handler)
 }
 
+func _WorkflowEngine_ListInstanceAudit_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListInstanceAuditRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(WorkflowEngineServer).ListInstanceAudit(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: WorkflowEngine_ListInstanceAudit_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(WorkflowEngineServer).ListInstanceAudit(ctx, req.(*ListInstanceAuditRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _WorkflowEngine_WaitInstance_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(WaitInstanceRequest)
 	if err := dec(in); err != nil {
@@ -1213,6 +1249,10 @@ var WorkflowEngine_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "StartInstances",
 			Handler:    _WorkflowEngine_StartInstances_Handler,
+		},
+		{
+			MethodName: "ListInstanceAudit",
+			Handler:    _WorkflowEngine_ListInstanceAudit_Handler,
 		},
 		{
 			MethodName: "WaitInstance",
