@@ -2,7 +2,6 @@ package engine
 
 import (
 	"encoding/json"
-	"errors"
 	"time"
 
 	"github.com/google/uuid"
@@ -115,12 +114,3 @@ type UserTaskFilter struct {
 	DefinitionID   string
 	UnassignedOnly bool
 }
-
-// Errors. Their texts say what the state is.
-var (
-	ErrNotFound = errors.New("not found")
-	// ErrConflict: the instance, task or step is not where the request belongs.
-	ErrConflict = errors.New("conflict")
-	// ErrInvalid: the request can never be right.
-	ErrInvalid = errors.New("invalid")
-)

@@ -53,13 +53,16 @@ func (e *SyntaxError) Error() string {
 }
 
 // Environment declares variables.
-type Environment struct{ samples map[string]any }
+type Environment struct {
+	samples map[string]any
+	open    bool
+}
 
 // NewEnvironment declares the variables of samples, each with the type of its
 // sample. Fields of structs go by their tag `expr`. A sample of nil, or a map of
 // any, is checked when it is evaluated and not before.
 func NewEnvironment(samples map[string]any) Environment {
-	return Environment{maps.Clone(samples)}
+	return Environment{samples: maps.Clone(samples)}
 }
 
 // Result is what an expression can give: any leaves it to the expression.
@@ -72,7 +75,9 @@ type Program[T Result] struct {
 	source  string
 	program *vm.Program
 	names   []string
-	steps   int
+	// required are the names that must be there; path is set when the expression is one.
+	required, path []string
+	steps          int
 }
 
 // Compile compiles an expression over the variables of env. The error is a
@@ -88,21 +93,37 @@ func Compile[T Result](source string, env Environment) (*Program[T], error) {
 	if samples == nil {
 		samples = make(map[string]any)
 	}
+	text := source
+	if env.open {
+		var err error
+		if text, err = rewrite(source); err != nil {
+			return nil, err
+		}
+	}
 	// The first round checks the types of what was written. The second adds the
 	// charges, behind which types are no longer known.
 	options := append([]expr.Option{expr.Env(samples), expr.MaxNodes(MaxNodes), expected[T]()}, forbidden()...)
-	guard := new(guard)
-	if _, err := expr.Compile(source, append(options, expr.Patch(guard))...); err != nil {
-		return nil, syntaxError(err)
-	}
-	if guard.refused != nil {
+	guard, open, found := new(guard), new(open), newCollector()
+	options = append(options, env.options(open, found)...)
+	_, err := expr.Compile(text, append(options, expr.Patch(guard))...)
+	switch {
+	case guard.refused != nil:
 		return nil, guard.refused
+	case open.refused != nil:
+		return nil, open.refused
+	case err != nil:
+		return nil, syntaxError(err)
 	}
 	samples[chargeName] = charge(nil)
-	options = append([]expr.Option{expr.Env(samples), expr.MaxNodes(0), expr.Patch(charger{})}, forbidden()...)
-	program, err := expr.Compile(source, options...)
+	options = append([]expr.Option{expr.Env(samples), expr.MaxNodes(0)}, env.options(open)...)
+	options = append(options, expr.Patch(charger{}))
+	program, err := expr.Compile(text, append(options, forbidden()...)...)
 	if err != nil {
 		return nil, syntaxError(err)
+	}
+	if env.open {
+		names, required := found.all()
+		return &Program[T]{source: source, program: program, names: names, required: required, path: path(found.root), steps: MaxSteps}, nil
 	}
 	names := make([]string, 0, len(env.samples))
 	for name := range env.samples {
@@ -147,9 +168,13 @@ func (p *Program[T]) Within(steps int) *Program[T] {
 	return &tight
 }
 
-// Eval evaluates the expression. Variables that vars lacks are nil.
+// Eval evaluates the expression. Variables that vars lacks are nil, or an error in an
+// environment of any names.
 func (p *Program[T]) Eval(ctx context.Context, vars map[string]any) (T, error) {
 	var zero T
+	if err := p.defined(vars); err != nil {
+		return zero, fmt.Errorf("evaluate %q: %w", p.source, err)
+	}
 	b := &budget{ctx: ctx, limit: p.steps, steps: p.steps, deadline: time.Now().Add(TimeLimit)}
 	env := make(map[string]any, len(p.names)+1)
 	for _, name := range p.names {

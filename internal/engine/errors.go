@@ -1,0 +1,18 @@
+package engine
+
+import "errors"
+
+// Errors. Their texts say what the state is.
+var (
+	// ErrNotFound: there is no such instance, definition, task or step.
+	ErrNotFound = errors.New("not found")
+	// ErrConflict: the instance, task or step is not where the request belongs.
+	ErrConflict = errors.New("conflict")
+	// ErrInvalid: the request can never be right.
+	ErrInvalid = errors.New("invalid")
+	// ErrOverloaded: more requests wait than may; nothing was done. Try again in a
+	// moment.
+	ErrOverloaded = errors.New("the engine has too much to do at the moment: try again")
+	// ErrStopped: the engine does not run (any more); nothing was done.
+	ErrStopped = errors.New("the engine is not running")
+)
