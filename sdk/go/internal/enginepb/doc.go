@@ -1,4 +1,4 @@
-// Package enginepb is generated from api/proto/workflow/v1/engine.proto by `make sdk-proto`.
+// Package enginepb is generated from api/proto/workflow/v1/engine.proto by `make proto-gen`.
 //
 // It is the wire contract under another name. A program may have this package, and at the
 // same time the engine's own or that of another SDK for the same contract; protobuf keeps

@@ -20,8 +20,8 @@
 // # Errors
 //
 // A call that is refused has a code and two details: google.rpc.ErrorInfo, whose reason is
-// the same stable word as in the answers of the REST interface, and, where fields are
-// wrong, google.rpc.BadRequest with all of them.
+// the code of the REST interface's answer in upper case, and, where fields are wrong,
+// google.rpc.BadRequest with all of them.
 
 package enginepb
 
@@ -3279,6 +3279,216 @@ func (x *GetInstanceHistoryResponse) GetExecutions() []*StepExecution {
 	return nil
 }
 
+// ListInstanceAuditRequest names an instance.
+type ListInstanceAuditRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The instance.
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Only lines of these kinds; empty: all.
+	Kinds []string `protobuf:"bytes,2,rep,name=kinds,proto3" json:"kinds,omitempty"`
+	// 0: 100; at most 1000.
+	PageSize int32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// next_page_token of the page before.
+	PageToken     string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListInstanceAuditRequest) Reset() {
+	*x = ListInstanceAuditRequest{}
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListInstanceAuditRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListInstanceAuditRequest) ProtoMessage() {}
+
+func (x *ListInstanceAuditRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListInstanceAuditRequest.ProtoReflect.Descriptor instead.
+func (*ListInstanceAuditRequest) Descriptor() ([]byte, []int) {
+	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *ListInstanceAuditRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *ListInstanceAuditRequest) GetKinds() []string {
+	if x != nil {
+		return x.Kinds
+	}
+	return nil
+}
+
+func (x *ListInstanceAuditRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListInstanceAuditRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+// ListInstanceAuditResponse is a page.
+type ListInstanceAuditResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The oldest first.
+	Entries []*AuditEntry `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
+	// Empty: this is the last page.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListInstanceAuditResponse) Reset() {
+	*x = ListInstanceAuditResponse{}
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListInstanceAuditResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListInstanceAuditResponse) ProtoMessage() {}
+
+func (x *ListInstanceAuditResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListInstanceAuditResponse.ProtoReflect.Descriptor instead.
+func (*ListInstanceAuditResponse) Descriptor() ([]byte, []int) {
+	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *ListInstanceAuditResponse) GetEntries() []*AuditEntry {
+	if x != nil {
+		return x.Entries
+	}
+	return nil
+}
+
+func (x *ListInstanceAuditResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+// AuditEntry is a line of the audit log.
+type AuditEntry struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// When, by the clock of the database.
+	At *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=at,proto3" json:"at,omitempty"`
+	// Who; empty: the engine.
+	Actor string `protobuf:"bytes,2,opt,name=actor,proto3" json:"actor,omitempty"`
+	// What happened: a stable word.
+	Kind string `protobuf:"bytes,3,opt,name=kind,proto3" json:"kind,omitempty"`
+	// The version of the instance that it led to.
+	StateVersion int64 `protobuf:"varint,4,opt,name=state_version,json=stateVersion,proto3" json:"state_version,omitempty"`
+	// More about it, a JSON object.
+	DetailJson    []byte `protobuf:"bytes,5,opt,name=detail_json,json=detailJson,proto3" json:"detail_json,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AuditEntry) Reset() {
+	*x = AuditEntry{}
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AuditEntry) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AuditEntry) ProtoMessage() {}
+
+func (x *AuditEntry) ProtoReflect() protoreflect.Message {
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AuditEntry.ProtoReflect.Descriptor instead.
+func (*AuditEntry) Descriptor() ([]byte, []int) {
+	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *AuditEntry) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *AuditEntry) GetActor() string {
+	if x != nil {
+		return x.Actor
+	}
+	return ""
+}
+
+func (x *AuditEntry) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *AuditEntry) GetStateVersion() int64 {
+	if x != nil {
+		return x.StateVersion
+	}
+	return 0
+}
+
+func (x *AuditEntry) GetDetailJson() []byte {
+	if x != nil {
+		return x.DetailJson
+	}
+	return nil
+}
+
 // CancelInstanceRequest ends an instance.
 type CancelInstanceRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3294,7 +3504,7 @@ type CancelInstanceRequest struct {
 
 func (x *CancelInstanceRequest) Reset() {
 	*x = CancelInstanceRequest{}
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[32]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3306,7 +3516,7 @@ func (x *CancelInstanceRequest) String() string {
 func (*CancelInstanceRequest) ProtoMessage() {}
 
 func (x *CancelInstanceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[32]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3319,7 +3529,7 @@ func (x *CancelInstanceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelInstanceRequest.ProtoReflect.Descriptor instead.
 func (*CancelInstanceRequest) Descriptor() ([]byte, []int) {
-	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{32}
+	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *CancelInstanceRequest) GetId() string {
@@ -3354,7 +3564,7 @@ type CancelInstanceResponse struct {
 
 func (x *CancelInstanceResponse) Reset() {
 	*x = CancelInstanceResponse{}
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[33]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3366,7 +3576,7 @@ func (x *CancelInstanceResponse) String() string {
 func (*CancelInstanceResponse) ProtoMessage() {}
 
 func (x *CancelInstanceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[33]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3379,7 +3589,7 @@ func (x *CancelInstanceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelInstanceResponse.ProtoReflect.Descriptor instead.
 func (*CancelInstanceResponse) Descriptor() ([]byte, []int) {
-	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{33}
+	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *CancelInstanceResponse) GetInstance() *WorkflowInstance {
@@ -3415,7 +3625,7 @@ type ListInstancesRequest struct {
 
 func (x *ListInstancesRequest) Reset() {
 	*x = ListInstancesRequest{}
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[34]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3427,7 +3637,7 @@ func (x *ListInstancesRequest) String() string {
 func (*ListInstancesRequest) ProtoMessage() {}
 
 func (x *ListInstancesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[34]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3440,7 +3650,7 @@ func (x *ListInstancesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListInstancesRequest.ProtoReflect.Descriptor instead.
 func (*ListInstancesRequest) Descriptor() ([]byte, []int) {
-	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{34}
+	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ListInstancesRequest) GetDefinitionId() string {
@@ -3514,7 +3724,7 @@ type ListInstancesResponse struct {
 
 func (x *ListInstancesResponse) Reset() {
 	*x = ListInstancesResponse{}
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[35]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3526,7 +3736,7 @@ func (x *ListInstancesResponse) String() string {
 func (*ListInstancesResponse) ProtoMessage() {}
 
 func (x *ListInstancesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[35]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3539,7 +3749,7 @@ func (x *ListInstancesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListInstancesResponse.ProtoReflect.Descriptor instead.
 func (*ListInstancesResponse) Descriptor() ([]byte, []int) {
-	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{35}
+	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ListInstancesResponse) GetInstances() []*WorkflowInstance {
@@ -3576,7 +3786,7 @@ type SuspendInstanceRequest struct {
 
 func (x *SuspendInstanceRequest) Reset() {
 	*x = SuspendInstanceRequest{}
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[36]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3588,7 +3798,7 @@ func (x *SuspendInstanceRequest) String() string {
 func (*SuspendInstanceRequest) ProtoMessage() {}
 
 func (x *SuspendInstanceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[36]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3601,7 +3811,7 @@ func (x *SuspendInstanceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SuspendInstanceRequest.ProtoReflect.Descriptor instead.
 func (*SuspendInstanceRequest) Descriptor() ([]byte, []int) {
-	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{36}
+	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *SuspendInstanceRequest) GetId() string {
@@ -3629,7 +3839,7 @@ type SuspendInstanceResponse struct {
 
 func (x *SuspendInstanceResponse) Reset() {
 	*x = SuspendInstanceResponse{}
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[37]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3641,7 +3851,7 @@ func (x *SuspendInstanceResponse) String() string {
 func (*SuspendInstanceResponse) ProtoMessage() {}
 
 func (x *SuspendInstanceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[37]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3654,7 +3864,7 @@ func (x *SuspendInstanceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SuspendInstanceResponse.ProtoReflect.Descriptor instead.
 func (*SuspendInstanceResponse) Descriptor() ([]byte, []int) {
-	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{37}
+	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *SuspendInstanceResponse) GetInstance() *WorkflowInstance {
@@ -3677,7 +3887,7 @@ type ResumeInstanceRequest struct {
 
 func (x *ResumeInstanceRequest) Reset() {
 	*x = ResumeInstanceRequest{}
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[38]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3689,7 +3899,7 @@ func (x *ResumeInstanceRequest) String() string {
 func (*ResumeInstanceRequest) ProtoMessage() {}
 
 func (x *ResumeInstanceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[38]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3702,7 +3912,7 @@ func (x *ResumeInstanceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeInstanceRequest.ProtoReflect.Descriptor instead.
 func (*ResumeInstanceRequest) Descriptor() ([]byte, []int) {
-	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{38}
+	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ResumeInstanceRequest) GetId() string {
@@ -3730,7 +3940,7 @@ type ResumeInstanceResponse struct {
 
 func (x *ResumeInstanceResponse) Reset() {
 	*x = ResumeInstanceResponse{}
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[39]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3742,7 +3952,7 @@ func (x *ResumeInstanceResponse) String() string {
 func (*ResumeInstanceResponse) ProtoMessage() {}
 
 func (x *ResumeInstanceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[39]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3755,7 +3965,7 @@ func (x *ResumeInstanceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeInstanceResponse.ProtoReflect.Descriptor instead.
 func (*ResumeInstanceResponse) Descriptor() ([]byte, []int) {
-	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{39}
+	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ResumeInstanceResponse) GetInstance() *WorkflowInstance {
@@ -3780,7 +3990,7 @@ type RetryInstanceRequest struct {
 
 func (x *RetryInstanceRequest) Reset() {
 	*x = RetryInstanceRequest{}
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[40]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3792,7 +4002,7 @@ func (x *RetryInstanceRequest) String() string {
 func (*RetryInstanceRequest) ProtoMessage() {}
 
 func (x *RetryInstanceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[40]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3805,7 +4015,7 @@ func (x *RetryInstanceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryInstanceRequest.ProtoReflect.Descriptor instead.
 func (*RetryInstanceRequest) Descriptor() ([]byte, []int) {
-	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{40}
+	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *RetryInstanceRequest) GetId() string {
@@ -3840,7 +4050,7 @@ type RetryInstanceResponse struct {
 
 func (x *RetryInstanceResponse) Reset() {
 	*x = RetryInstanceResponse{}
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[41]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3852,7 +4062,7 @@ func (x *RetryInstanceResponse) String() string {
 func (*RetryInstanceResponse) ProtoMessage() {}
 
 func (x *RetryInstanceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[41]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3865,7 +4075,7 @@ func (x *RetryInstanceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryInstanceResponse.ProtoReflect.Descriptor instead.
 func (*RetryInstanceResponse) Descriptor() ([]byte, []int) {
-	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{41}
+	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *RetryInstanceResponse) GetInstance() *WorkflowInstance {
@@ -3888,7 +4098,7 @@ type CompensateInstanceRequest struct {
 
 func (x *CompensateInstanceRequest) Reset() {
 	*x = CompensateInstanceRequest{}
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[42]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3900,7 +4110,7 @@ func (x *CompensateInstanceRequest) String() string {
 func (*CompensateInstanceRequest) ProtoMessage() {}
 
 func (x *CompensateInstanceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[42]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3913,7 +4123,7 @@ func (x *CompensateInstanceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompensateInstanceRequest.ProtoReflect.Descriptor instead.
 func (*CompensateInstanceRequest) Descriptor() ([]byte, []int) {
-	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{42}
+	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *CompensateInstanceRequest) GetId() string {
@@ -3941,7 +4151,7 @@ type CompensateInstanceResponse struct {
 
 func (x *CompensateInstanceResponse) Reset() {
 	*x = CompensateInstanceResponse{}
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[43]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3953,7 +4163,7 @@ func (x *CompensateInstanceResponse) String() string {
 func (*CompensateInstanceResponse) ProtoMessage() {}
 
 func (x *CompensateInstanceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[43]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3966,7 +4176,7 @@ func (x *CompensateInstanceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompensateInstanceResponse.ProtoReflect.Descriptor instead.
 func (*CompensateInstanceResponse) Descriptor() ([]byte, []int) {
-	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{43}
+	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *CompensateInstanceResponse) GetInstance() *WorkflowInstance {
@@ -3989,7 +4199,7 @@ type SkipCompensationRequest struct {
 
 func (x *SkipCompensationRequest) Reset() {
 	*x = SkipCompensationRequest{}
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[44]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4001,7 +4211,7 @@ func (x *SkipCompensationRequest) String() string {
 func (*SkipCompensationRequest) ProtoMessage() {}
 
 func (x *SkipCompensationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[44]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4014,7 +4224,7 @@ func (x *SkipCompensationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SkipCompensationRequest.ProtoReflect.Descriptor instead.
 func (*SkipCompensationRequest) Descriptor() ([]byte, []int) {
-	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{44}
+	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *SkipCompensationRequest) GetId() string {
@@ -4042,7 +4252,7 @@ type SkipCompensationResponse struct {
 
 func (x *SkipCompensationResponse) Reset() {
 	*x = SkipCompensationResponse{}
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[45]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4054,7 +4264,7 @@ func (x *SkipCompensationResponse) String() string {
 func (*SkipCompensationResponse) ProtoMessage() {}
 
 func (x *SkipCompensationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[45]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4067,7 +4277,7 @@ func (x *SkipCompensationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SkipCompensationResponse.ProtoReflect.Descriptor instead.
 func (*SkipCompensationResponse) Descriptor() ([]byte, []int) {
-	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{45}
+	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *SkipCompensationResponse) GetInstance() *WorkflowInstance {
@@ -4090,7 +4300,7 @@ type ResolveInstanceRequest struct {
 
 func (x *ResolveInstanceRequest) Reset() {
 	*x = ResolveInstanceRequest{}
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[46]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4102,7 +4312,7 @@ func (x *ResolveInstanceRequest) String() string {
 func (*ResolveInstanceRequest) ProtoMessage() {}
 
 func (x *ResolveInstanceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[46]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4115,7 +4325,7 @@ func (x *ResolveInstanceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveInstanceRequest.ProtoReflect.Descriptor instead.
 func (*ResolveInstanceRequest) Descriptor() ([]byte, []int) {
-	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{46}
+	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ResolveInstanceRequest) GetId() string {
@@ -4143,7 +4353,7 @@ type ResolveInstanceResponse struct {
 
 func (x *ResolveInstanceResponse) Reset() {
 	*x = ResolveInstanceResponse{}
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[47]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4155,7 +4365,7 @@ func (x *ResolveInstanceResponse) String() string {
 func (*ResolveInstanceResponse) ProtoMessage() {}
 
 func (x *ResolveInstanceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[47]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4168,7 +4378,7 @@ func (x *ResolveInstanceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveInstanceResponse.ProtoReflect.Descriptor instead.
 func (*ResolveInstanceResponse) Descriptor() ([]byte, []int) {
-	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{47}
+	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ResolveInstanceResponse) GetInstance() *WorkflowInstance {
@@ -4199,7 +4409,7 @@ type PollJobsRequest struct {
 
 func (x *PollJobsRequest) Reset() {
 	*x = PollJobsRequest{}
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[48]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4211,7 +4421,7 @@ func (x *PollJobsRequest) String() string {
 func (*PollJobsRequest) ProtoMessage() {}
 
 func (x *PollJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[48]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4224,7 +4434,7 @@ func (x *PollJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PollJobsRequest.ProtoReflect.Descriptor instead.
 func (*PollJobsRequest) Descriptor() ([]byte, []int) {
-	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{48}
+	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *PollJobsRequest) GetWorkerId() string {
@@ -4280,7 +4490,7 @@ type PollJobsResponse struct {
 
 func (x *PollJobsResponse) Reset() {
 	*x = PollJobsResponse{}
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[49]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4292,7 +4502,7 @@ func (x *PollJobsResponse) String() string {
 func (*PollJobsResponse) ProtoMessage() {}
 
 func (x *PollJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[49]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4305,7 +4515,7 @@ func (x *PollJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PollJobsResponse.ProtoReflect.Descriptor instead.
 func (*PollJobsResponse) Descriptor() ([]byte, []int) {
-	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{49}
+	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *PollJobsResponse) GetJobs() []*Job {
@@ -4334,7 +4544,7 @@ type CompleteJobRequest struct {
 
 func (x *CompleteJobRequest) Reset() {
 	*x = CompleteJobRequest{}
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[50]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4346,7 +4556,7 @@ func (x *CompleteJobRequest) String() string {
 func (*CompleteJobRequest) ProtoMessage() {}
 
 func (x *CompleteJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[50]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4359,7 +4569,7 @@ func (x *CompleteJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteJobRequest.ProtoReflect.Descriptor instead.
 func (*CompleteJobRequest) Descriptor() ([]byte, []int) {
-	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{50}
+	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *CompleteJobRequest) GetJobId() string {
@@ -4406,7 +4616,7 @@ type CompleteJobResponse struct {
 
 func (x *CompleteJobResponse) Reset() {
 	*x = CompleteJobResponse{}
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[51]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4418,7 +4628,7 @@ func (x *CompleteJobResponse) String() string {
 func (*CompleteJobResponse) ProtoMessage() {}
 
 func (x *CompleteJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[51]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4431,7 +4641,7 @@ func (x *CompleteJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteJobResponse.ProtoReflect.Descriptor instead.
 func (*CompleteJobResponse) Descriptor() ([]byte, []int) {
-	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{51}
+	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{54}
 }
 
 // FailJobRequest reports that an attempt did not succeed.
@@ -4457,7 +4667,7 @@ type FailJobRequest struct {
 
 func (x *FailJobRequest) Reset() {
 	*x = FailJobRequest{}
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[52]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4469,7 +4679,7 @@ func (x *FailJobRequest) String() string {
 func (*FailJobRequest) ProtoMessage() {}
 
 func (x *FailJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[52]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4482,7 +4692,7 @@ func (x *FailJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FailJobRequest.ProtoReflect.Descriptor instead.
 func (*FailJobRequest) Descriptor() ([]byte, []int) {
-	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{52}
+	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *FailJobRequest) GetJobId() string {
@@ -4543,7 +4753,7 @@ type FailJobResponse struct {
 
 func (x *FailJobResponse) Reset() {
 	*x = FailJobResponse{}
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[53]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4555,7 +4765,7 @@ func (x *FailJobResponse) String() string {
 func (*FailJobResponse) ProtoMessage() {}
 
 func (x *FailJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[53]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4568,7 +4778,7 @@ func (x *FailJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FailJobResponse.ProtoReflect.Descriptor instead.
 func (*FailJobResponse) Descriptor() ([]byte, []int) {
-	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{53}
+	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{56}
 }
 
 // CompleteJobsRequest reports successes.
@@ -4584,7 +4794,7 @@ type CompleteJobsRequest struct {
 
 func (x *CompleteJobsRequest) Reset() {
 	*x = CompleteJobsRequest{}
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[54]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4596,7 +4806,7 @@ func (x *CompleteJobsRequest) String() string {
 func (*CompleteJobsRequest) ProtoMessage() {}
 
 func (x *CompleteJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[54]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4609,7 +4819,7 @@ func (x *CompleteJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteJobsRequest.ProtoReflect.Descriptor instead.
 func (*CompleteJobsRequest) Descriptor() ([]byte, []int) {
-	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{54}
+	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *CompleteJobsRequest) GetWorkerId() string {
@@ -4637,7 +4847,7 @@ type CompleteJobsResponse struct {
 
 func (x *CompleteJobsResponse) Reset() {
 	*x = CompleteJobsResponse{}
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[55]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4649,7 +4859,7 @@ func (x *CompleteJobsResponse) String() string {
 func (*CompleteJobsResponse) ProtoMessage() {}
 
 func (x *CompleteJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[55]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4662,7 +4872,7 @@ func (x *CompleteJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteJobsResponse.ProtoReflect.Descriptor instead.
 func (*CompleteJobsResponse) Descriptor() ([]byte, []int) {
-	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{55}
+	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *CompleteJobsResponse) GetResults() []*JobResult {
@@ -4687,7 +4897,7 @@ type JobCompletion struct {
 
 func (x *JobCompletion) Reset() {
 	*x = JobCompletion{}
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[56]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4699,7 +4909,7 @@ func (x *JobCompletion) String() string {
 func (*JobCompletion) ProtoMessage() {}
 
 func (x *JobCompletion) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[56]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4712,7 +4922,7 @@ func (x *JobCompletion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobCompletion.ProtoReflect.Descriptor instead.
 func (*JobCompletion) Descriptor() ([]byte, []int) {
-	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{56}
+	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *JobCompletion) GetJobId() string {
@@ -4757,7 +4967,7 @@ type JobFailure struct {
 
 func (x *JobFailure) Reset() {
 	*x = JobFailure{}
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[57]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4769,7 +4979,7 @@ func (x *JobFailure) String() string {
 func (*JobFailure) ProtoMessage() {}
 
 func (x *JobFailure) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[57]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4782,7 +4992,7 @@ func (x *JobFailure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobFailure.ProtoReflect.Descriptor instead.
 func (*JobFailure) Descriptor() ([]byte, []int) {
-	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{57}
+	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *JobFailure) GetJobId() string {
@@ -4840,7 +5050,7 @@ type JobHeartbeat struct {
 
 func (x *JobHeartbeat) Reset() {
 	*x = JobHeartbeat{}
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[58]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4852,7 +5062,7 @@ func (x *JobHeartbeat) String() string {
 func (*JobHeartbeat) ProtoMessage() {}
 
 func (x *JobHeartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[58]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4865,7 +5075,7 @@ func (x *JobHeartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobHeartbeat.ProtoReflect.Descriptor instead.
 func (*JobHeartbeat) Descriptor() ([]byte, []int) {
-	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{58}
+	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *JobHeartbeat) GetJobId() string {
@@ -4892,14 +5102,16 @@ type JobResult struct {
 	// Of a heartbeat: until when the lease runs now.
 	LockExpiresAt *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=lock_expires_at,json=lockExpiresAt,proto3" json:"lock_expires_at,omitempty"`
 	// What was reported.
-	Kind          JobReportKind `protobuf:"varint,4,opt,name=kind,proto3,enum=millrace.sdk.v1.JobReportKind" json:"kind,omitempty"`
+	Kind JobReportKind `protobuf:"varint,4,opt,name=kind,proto3,enum=millrace.sdk.v1.JobReportKind" json:"kind,omitempty"`
+	// Of a heartbeat that was refused: nobody needs the job any more, its worker should stop.
+	Cancelled     bool `protobuf:"varint,5,opt,name=cancelled,proto3" json:"cancelled,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *JobResult) Reset() {
 	*x = JobResult{}
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[59]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4911,7 +5123,7 @@ func (x *JobResult) String() string {
 func (*JobResult) ProtoMessage() {}
 
 func (x *JobResult) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[59]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4924,7 +5136,7 @@ func (x *JobResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobResult.ProtoReflect.Descriptor instead.
 func (*JobResult) Descriptor() ([]byte, []int) {
-	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{59}
+	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *JobResult) GetJobId() string {
@@ -4955,6 +5167,13 @@ func (x *JobResult) GetKind() JobReportKind {
 	return JobReportKind_JOB_REPORT_KIND_UNSPECIFIED
 }
 
+func (x *JobResult) GetCancelled() bool {
+	if x != nil {
+		return x.Cancelled
+	}
+	return false
+}
+
 // HeartbeatRequest extends leases.
 type HeartbeatRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -4970,7 +5189,7 @@ type HeartbeatRequest struct {
 
 func (x *HeartbeatRequest) Reset() {
 	*x = HeartbeatRequest{}
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[60]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4982,7 +5201,7 @@ func (x *HeartbeatRequest) String() string {
 func (*HeartbeatRequest) ProtoMessage() {}
 
 func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[60]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4995,7 +5214,7 @@ func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatRequest.ProtoReflect.Descriptor instead.
 func (*HeartbeatRequest) Descriptor() ([]byte, []int) {
-	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{60}
+	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *HeartbeatRequest) GetWorkerId() string {
@@ -5030,7 +5249,7 @@ type HeartbeatResponse struct {
 
 func (x *HeartbeatResponse) Reset() {
 	*x = HeartbeatResponse{}
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[61]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5042,7 +5261,7 @@ func (x *HeartbeatResponse) String() string {
 func (*HeartbeatResponse) ProtoMessage() {}
 
 func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[61]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5055,7 +5274,7 @@ func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatResponse.ProtoReflect.Descriptor instead.
 func (*HeartbeatResponse) Descriptor() ([]byte, []int) {
-	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{61}
+	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *HeartbeatResponse) GetResults() []*JobResult {
@@ -5088,7 +5307,7 @@ type StreamJobsRequest struct {
 
 func (x *StreamJobsRequest) Reset() {
 	*x = StreamJobsRequest{}
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[62]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5100,7 +5319,7 @@ func (x *StreamJobsRequest) String() string {
 func (*StreamJobsRequest) ProtoMessage() {}
 
 func (x *StreamJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[62]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5113,7 +5332,7 @@ func (x *StreamJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamJobsRequest.ProtoReflect.Descriptor instead.
 func (*StreamJobsRequest) Descriptor() ([]byte, []int) {
-	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{62}
+	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *StreamJobsRequest) GetOpen() *StreamJobsOpen {
@@ -5173,7 +5392,7 @@ type StreamJobsOpen struct {
 
 func (x *StreamJobsOpen) Reset() {
 	*x = StreamJobsOpen{}
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[63]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5185,7 +5404,7 @@ func (x *StreamJobsOpen) String() string {
 func (*StreamJobsOpen) ProtoMessage() {}
 
 func (x *StreamJobsOpen) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[63]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5198,7 +5417,7 @@ func (x *StreamJobsOpen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamJobsOpen.ProtoReflect.Descriptor instead.
 func (*StreamJobsOpen) Descriptor() ([]byte, []int) {
-	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{63}
+	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *StreamJobsOpen) GetWorkerId() string {
@@ -5238,7 +5457,7 @@ type StreamJobsResponse struct {
 
 func (x *StreamJobsResponse) Reset() {
 	*x = StreamJobsResponse{}
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[64]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5250,7 +5469,7 @@ func (x *StreamJobsResponse) String() string {
 func (*StreamJobsResponse) ProtoMessage() {}
 
 func (x *StreamJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[64]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5263,7 +5482,7 @@ func (x *StreamJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamJobsResponse.ProtoReflect.Descriptor instead.
 func (*StreamJobsResponse) Descriptor() ([]byte, []int) {
-	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{64}
+	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *StreamJobsResponse) GetJobs() []*Job {
@@ -5306,7 +5525,7 @@ type CompleteUserTaskRequest struct {
 
 func (x *CompleteUserTaskRequest) Reset() {
 	*x = CompleteUserTaskRequest{}
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[65]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5318,7 +5537,7 @@ func (x *CompleteUserTaskRequest) String() string {
 func (*CompleteUserTaskRequest) ProtoMessage() {}
 
 func (x *CompleteUserTaskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[65]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5331,7 +5550,7 @@ func (x *CompleteUserTaskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteUserTaskRequest.ProtoReflect.Descriptor instead.
 func (*CompleteUserTaskRequest) Descriptor() ([]byte, []int) {
-	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{65}
+	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *CompleteUserTaskRequest) GetCompletedBy() string {
@@ -5378,7 +5597,7 @@ type CompleteUserTaskResponse struct {
 
 func (x *CompleteUserTaskResponse) Reset() {
 	*x = CompleteUserTaskResponse{}
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[66]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5390,7 +5609,7 @@ func (x *CompleteUserTaskResponse) String() string {
 func (*CompleteUserTaskResponse) ProtoMessage() {}
 
 func (x *CompleteUserTaskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[66]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5403,7 +5622,7 @@ func (x *CompleteUserTaskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteUserTaskResponse.ProtoReflect.Descriptor instead.
 func (*CompleteUserTaskResponse) Descriptor() ([]byte, []int) {
-	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{66}
+	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{69}
 }
 
 // UserTask is a task for a person.
@@ -5445,7 +5664,7 @@ type UserTask struct {
 
 func (x *UserTask) Reset() {
 	*x = UserTask{}
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[67]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5457,7 +5676,7 @@ func (x *UserTask) String() string {
 func (*UserTask) ProtoMessage() {}
 
 func (x *UserTask) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[67]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5470,7 +5689,7 @@ func (x *UserTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UserTask.ProtoReflect.Descriptor instead.
 func (*UserTask) Descriptor() ([]byte, []int) {
-	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{67}
+	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *UserTask) GetInstanceId() string {
@@ -5605,7 +5824,7 @@ type ListUserTasksRequest struct {
 
 func (x *ListUserTasksRequest) Reset() {
 	*x = ListUserTasksRequest{}
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[68]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5617,7 +5836,7 @@ func (x *ListUserTasksRequest) String() string {
 func (*ListUserTasksRequest) ProtoMessage() {}
 
 func (x *ListUserTasksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[68]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5630,7 +5849,7 @@ func (x *ListUserTasksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUserTasksRequest.ProtoReflect.Descriptor instead.
 func (*ListUserTasksRequest) Descriptor() ([]byte, []int) {
-	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{68}
+	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *ListUserTasksRequest) GetInstanceId() string {
@@ -5709,7 +5928,7 @@ type ListUserTasksResponse struct {
 
 func (x *ListUserTasksResponse) Reset() {
 	*x = ListUserTasksResponse{}
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[69]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5721,7 +5940,7 @@ func (x *ListUserTasksResponse) String() string {
 func (*ListUserTasksResponse) ProtoMessage() {}
 
 func (x *ListUserTasksResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[69]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5734,7 +5953,7 @@ func (x *ListUserTasksResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUserTasksResponse.ProtoReflect.Descriptor instead.
 func (*ListUserTasksResponse) Descriptor() ([]byte, []int) {
-	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{69}
+	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *ListUserTasksResponse) GetTasks() []*UserTask {
@@ -5766,7 +5985,7 @@ type ClaimUserTaskRequest struct {
 
 func (x *ClaimUserTaskRequest) Reset() {
 	*x = ClaimUserTaskRequest{}
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[70]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5778,7 +5997,7 @@ func (x *ClaimUserTaskRequest) String() string {
 func (*ClaimUserTaskRequest) ProtoMessage() {}
 
 func (x *ClaimUserTaskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[70]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5791,7 +6010,7 @@ func (x *ClaimUserTaskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimUserTaskRequest.ProtoReflect.Descriptor instead.
 func (*ClaimUserTaskRequest) Descriptor() ([]byte, []int) {
-	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{70}
+	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *ClaimUserTaskRequest) GetInstanceId() string {
@@ -5826,7 +6045,7 @@ type ClaimUserTaskResponse struct {
 
 func (x *ClaimUserTaskResponse) Reset() {
 	*x = ClaimUserTaskResponse{}
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[71]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5838,7 +6057,7 @@ func (x *ClaimUserTaskResponse) String() string {
 func (*ClaimUserTaskResponse) ProtoMessage() {}
 
 func (x *ClaimUserTaskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[71]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5851,7 +6070,7 @@ func (x *ClaimUserTaskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimUserTaskResponse.ProtoReflect.Descriptor instead.
 func (*ClaimUserTaskResponse) Descriptor() ([]byte, []int) {
-	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{71}
+	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *ClaimUserTaskResponse) GetTask() *UserTask {
@@ -5876,7 +6095,7 @@ type UnclaimUserTaskRequest struct {
 
 func (x *UnclaimUserTaskRequest) Reset() {
 	*x = UnclaimUserTaskRequest{}
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[72]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5888,7 +6107,7 @@ func (x *UnclaimUserTaskRequest) String() string {
 func (*UnclaimUserTaskRequest) ProtoMessage() {}
 
 func (x *UnclaimUserTaskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[72]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5901,7 +6120,7 @@ func (x *UnclaimUserTaskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnclaimUserTaskRequest.ProtoReflect.Descriptor instead.
 func (*UnclaimUserTaskRequest) Descriptor() ([]byte, []int) {
-	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{72}
+	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *UnclaimUserTaskRequest) GetInstanceId() string {
@@ -5936,7 +6155,7 @@ type UnclaimUserTaskResponse struct {
 
 func (x *UnclaimUserTaskResponse) Reset() {
 	*x = UnclaimUserTaskResponse{}
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[73]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5948,7 +6167,7 @@ func (x *UnclaimUserTaskResponse) String() string {
 func (*UnclaimUserTaskResponse) ProtoMessage() {}
 
 func (x *UnclaimUserTaskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[73]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5961,7 +6180,7 @@ func (x *UnclaimUserTaskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnclaimUserTaskResponse.ProtoReflect.Descriptor instead.
 func (*UnclaimUserTaskResponse) Descriptor() ([]byte, []int) {
-	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{73}
+	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *UnclaimUserTaskResponse) GetTask() *UserTask {
@@ -5988,7 +6207,7 @@ type SignalWaitRequest struct {
 
 func (x *SignalWaitRequest) Reset() {
 	*x = SignalWaitRequest{}
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[74]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6000,7 +6219,7 @@ func (x *SignalWaitRequest) String() string {
 func (*SignalWaitRequest) ProtoMessage() {}
 
 func (x *SignalWaitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[74]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6013,7 +6232,7 @@ func (x *SignalWaitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalWaitRequest.ProtoReflect.Descriptor instead.
 func (*SignalWaitRequest) Descriptor() ([]byte, []int) {
-	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{74}
+	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *SignalWaitRequest) GetInstanceId() string {
@@ -6053,7 +6272,7 @@ type SignalWaitResponse struct {
 
 func (x *SignalWaitResponse) Reset() {
 	*x = SignalWaitResponse{}
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[75]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6065,7 +6284,7 @@ func (x *SignalWaitResponse) String() string {
 func (*SignalWaitResponse) ProtoMessage() {}
 
 func (x *SignalWaitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[75]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6078,7 +6297,7 @@ func (x *SignalWaitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalWaitResponse.ProtoReflect.Descriptor instead.
 func (*SignalWaitResponse) Descriptor() ([]byte, []int) {
-	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{75}
+	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{78}
 }
 
 // CorrelateRequest is a signal for whoever waits for it.
@@ -6100,7 +6319,7 @@ type CorrelateRequest struct {
 
 func (x *CorrelateRequest) Reset() {
 	*x = CorrelateRequest{}
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[76]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6112,7 +6331,7 @@ func (x *CorrelateRequest) String() string {
 func (*CorrelateRequest) ProtoMessage() {}
 
 func (x *CorrelateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[76]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6125,7 +6344,7 @@ func (x *CorrelateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CorrelateRequest.ProtoReflect.Descriptor instead.
 func (*CorrelateRequest) Descriptor() ([]byte, []int) {
-	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{76}
+	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *CorrelateRequest) GetSignal() string {
@@ -6169,14 +6388,16 @@ type CorrelateResponse struct {
 	// The instances.
 	InstanceIds []string `protobuf:"bytes,1,rep,name=instance_ids,json=instanceIds,proto3" json:"instance_ids,omitempty"`
 	// Nobody waited: the signal is kept.
-	Kept          bool `protobuf:"varint,2,opt,name=kept,proto3" json:"kept,omitempty"`
+	Kept bool `protobuf:"varint,2,opt,name=kept,proto3" json:"kept,omitempty"`
+	// That of the signal.
+	Id            string `protobuf:"bytes,3,opt,name=id,proto3" json:"id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CorrelateResponse) Reset() {
 	*x = CorrelateResponse{}
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[77]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6188,7 +6409,7 @@ func (x *CorrelateResponse) String() string {
 func (*CorrelateResponse) ProtoMessage() {}
 
 func (x *CorrelateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[77]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6201,7 +6422,7 @@ func (x *CorrelateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CorrelateResponse.ProtoReflect.Descriptor instead.
 func (*CorrelateResponse) Descriptor() ([]byte, []int) {
-	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{77}
+	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *CorrelateResponse) GetInstanceIds() []string {
@@ -6216,6 +6437,13 @@ func (x *CorrelateResponse) GetKept() bool {
 		return x.Kept
 	}
 	return false
+}
+
+func (x *CorrelateResponse) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
 }
 
 var File_millrace_sdk_v1_engine_proto protoreflect.FileDescriptor
@@ -6475,7 +6703,24 @@ const file_millrace_sdk_v1_engine_proto_rawDesc = "" +
 	"\x1aGetInstanceHistoryResponse\x12>\n" +
 	"\n" +
 	"executions\x18\x01 \x03(\v2\x1e.millrace.sdk.v1.StepExecutionR\n" +
-	"executions\"_\n" +
+	"executions\"|\n" +
+	"\x18ListInstanceAuditRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
+	"\x05kinds\x18\x02 \x03(\tR\x05kinds\x12\x1b\n" +
+	"\tpage_size\x18\x03 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x04 \x01(\tR\tpageToken\"z\n" +
+	"\x19ListInstanceAuditResponse\x125\n" +
+	"\aentries\x18\x01 \x03(\v2\x1b.millrace.sdk.v1.AuditEntryR\aentries\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xa8\x01\n" +
+	"\n" +
+	"AuditEntry\x12*\n" +
+	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x14\n" +
+	"\x05actor\x18\x02 \x01(\tR\x05actor\x12\x12\n" +
+	"\x04kind\x18\x03 \x01(\tR\x04kind\x12#\n" +
+	"\rstate_version\x18\x04 \x01(\x03R\fstateVersion\x12\x1f\n" +
+	"\vdetail_json\x18\x05 \x01(\fR\n" +
+	"detailJson\"_\n" +
 	"\x15CancelInstanceRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x1e\n" +
@@ -6573,12 +6818,13 @@ const file_millrace_sdk_v1_engine_proto_rawDesc = "" +
 	"\x0evariables_json\x18\x06 \x01(\fR\rvariablesJson\";\n" +
 	"\fJobHeartbeat\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x14\n" +
-	"\x05token\x18\x02 \x01(\x03R\x05token\"\xcc\x01\n" +
+	"\x05token\x18\x02 \x01(\x03R\x05token\"\xea\x01\n" +
 	"\tJobResult\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x120\n" +
 	"\x05error\x18\x02 \x01(\v2\x1a.millrace.sdk.v1.ItemErrorR\x05error\x12B\n" +
 	"\x0flock_expires_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\rlockExpiresAt\x122\n" +
-	"\x04kind\x18\x04 \x01(\x0e2\x1e.millrace.sdk.v1.JobReportKindR\x04kind\"\x93\x01\n" +
+	"\x04kind\x18\x04 \x01(\x0e2\x1e.millrace.sdk.v1.JobReportKindR\x04kind\x12\x1c\n" +
+	"\tcancelled\x18\x05 \x01(\bR\tcancelled\"\x93\x01\n" +
 	"\x10HeartbeatRequest\x12\x1b\n" +
 	"\tworker_id\x18\x01 \x01(\tR\bworkerId\x12=\n" +
 	"\n" +
@@ -6677,10 +6923,11 @@ const file_millrace_sdk_v1_engine_proto_rawDesc = "" +
 	"\x0fcorrelation_key\x18\x02 \x01(\tR\x0ecorrelationKey\x12%\n" +
 	"\x0evariables_json\x18\x03 \x01(\fR\rvariablesJson\x12\x0e\n" +
 	"\x02id\x18\x04 \x01(\tR\x02id\x12+\n" +
-	"\x03ttl\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x03ttl\"J\n" +
+	"\x03ttl\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x03ttl\"Z\n" +
 	"\x11CorrelateResponse\x12!\n" +
 	"\finstance_ids\x18\x01 \x03(\tR\vinstanceIds\x12\x12\n" +
-	"\x04kept\x18\x02 \x01(\bR\x04kept*\xd1\x02\n" +
+	"\x04kept\x18\x02 \x01(\bR\x04kept\x12\x0e\n" +
+	"\x02id\x18\x03 \x01(\tR\x02id*\xd1\x02\n" +
 	"\bStepType\x12\x19\n" +
 	"\x15STEP_TYPE_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16STEP_TYPE_SERVICE_TASK\x10\x01\x12\x17\n" +
@@ -6726,7 +6973,7 @@ const file_millrace_sdk_v1_engine_proto_rawDesc = "" +
 	"\x15USER_TASK_STATUS_OPEN\x10\x01\x12\x1c\n" +
 	"\x18USER_TASK_STATUS_CLAIMED\x10\x02\x12\x1e\n" +
 	"\x1aUSER_TASK_STATUS_COMPLETED\x10\x03\x12\x1e\n" +
-	"\x1aUSER_TASK_STATUS_CANCELLED\x10\x042\x80\x16\n" +
+	"\x1aUSER_TASK_STATUS_CANCELLED\x10\x042\xec\x16\n" +
 	"\x0eWorkflowEngine\x12g\n" +
 	"\x10UploadDefinition\x12(.millrace.sdk.v1.UploadDefinitionRequest\x1a).millrace.sdk.v1.UploadDefinitionResponse\x12^\n" +
 	"\rGetDefinition\x12%.millrace.sdk.v1.GetDefinitionRequest\x1a&.millrace.sdk.v1.GetDefinitionResponse\x12d\n" +
@@ -6743,7 +6990,8 @@ const file_millrace_sdk_v1_engine_proto_rawDesc = "" +
 	"\n" +
 	"SignalWait\x12\".millrace.sdk.v1.SignalWaitRequest\x1a#.millrace.sdk.v1.SignalWaitResponse\x12m\n" +
 	"\x12ValidateDefinition\x12*.millrace.sdk.v1.ValidateDefinitionRequest\x1a+.millrace.sdk.v1.ValidateDefinitionResponse\x12a\n" +
-	"\x0eStartInstances\x12&.millrace.sdk.v1.StartInstancesRequest\x1a'.millrace.sdk.v1.StartInstancesResponse\x12[\n" +
+	"\x0eStartInstances\x12&.millrace.sdk.v1.StartInstancesRequest\x1a'.millrace.sdk.v1.StartInstancesResponse\x12j\n" +
+	"\x11ListInstanceAudit\x12).millrace.sdk.v1.ListInstanceAuditRequest\x1a*.millrace.sdk.v1.ListInstanceAuditResponse\x12[\n" +
 	"\fWaitInstance\x12$.millrace.sdk.v1.WaitInstanceRequest\x1a%.millrace.sdk.v1.WaitInstanceResponse\x12d\n" +
 	"\x0fSuspendInstance\x12'.millrace.sdk.v1.SuspendInstanceRequest\x1a(.millrace.sdk.v1.SuspendInstanceResponse\x12a\n" +
 	"\x0eResumeInstance\x12&.millrace.sdk.v1.ResumeInstanceRequest\x1a'.millrace.sdk.v1.ResumeInstanceResponse\x12^\n" +
@@ -6773,7 +7021,7 @@ func file_millrace_sdk_v1_engine_proto_rawDescGZIP() []byte {
 }
 
 var file_millrace_sdk_v1_engine_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_millrace_sdk_v1_engine_proto_msgTypes = make([]protoimpl.MessageInfo, 80)
+var file_millrace_sdk_v1_engine_proto_msgTypes = make([]protoimpl.MessageInfo, 83)
 var file_millrace_sdk_v1_engine_proto_goTypes = []any{
 	(StepType)(0),                      // 0: millrace.sdk.v1.StepType
 	(InstanceStatus)(0),                // 1: millrace.sdk.v1.InstanceStatus
@@ -6813,65 +7061,68 @@ var file_millrace_sdk_v1_engine_proto_goTypes = []any{
 	(*WaitInstanceResponse)(nil),       // 35: millrace.sdk.v1.WaitInstanceResponse
 	(*GetInstanceHistoryRequest)(nil),  // 36: millrace.sdk.v1.GetInstanceHistoryRequest
 	(*GetInstanceHistoryResponse)(nil), // 37: millrace.sdk.v1.GetInstanceHistoryResponse
-	(*CancelInstanceRequest)(nil),      // 38: millrace.sdk.v1.CancelInstanceRequest
-	(*CancelInstanceResponse)(nil),     // 39: millrace.sdk.v1.CancelInstanceResponse
-	(*ListInstancesRequest)(nil),       // 40: millrace.sdk.v1.ListInstancesRequest
-	(*ListInstancesResponse)(nil),      // 41: millrace.sdk.v1.ListInstancesResponse
-	(*SuspendInstanceRequest)(nil),     // 42: millrace.sdk.v1.SuspendInstanceRequest
-	(*SuspendInstanceResponse)(nil),    // 43: millrace.sdk.v1.SuspendInstanceResponse
-	(*ResumeInstanceRequest)(nil),      // 44: millrace.sdk.v1.ResumeInstanceRequest
-	(*ResumeInstanceResponse)(nil),     // 45: millrace.sdk.v1.ResumeInstanceResponse
-	(*RetryInstanceRequest)(nil),       // 46: millrace.sdk.v1.RetryInstanceRequest
-	(*RetryInstanceResponse)(nil),      // 47: millrace.sdk.v1.RetryInstanceResponse
-	(*CompensateInstanceRequest)(nil),  // 48: millrace.sdk.v1.CompensateInstanceRequest
-	(*CompensateInstanceResponse)(nil), // 49: millrace.sdk.v1.CompensateInstanceResponse
-	(*SkipCompensationRequest)(nil),    // 50: millrace.sdk.v1.SkipCompensationRequest
-	(*SkipCompensationResponse)(nil),   // 51: millrace.sdk.v1.SkipCompensationResponse
-	(*ResolveInstanceRequest)(nil),     // 52: millrace.sdk.v1.ResolveInstanceRequest
-	(*ResolveInstanceResponse)(nil),    // 53: millrace.sdk.v1.ResolveInstanceResponse
-	(*PollJobsRequest)(nil),            // 54: millrace.sdk.v1.PollJobsRequest
-	(*PollJobsResponse)(nil),           // 55: millrace.sdk.v1.PollJobsResponse
-	(*CompleteJobRequest)(nil),         // 56: millrace.sdk.v1.CompleteJobRequest
-	(*CompleteJobResponse)(nil),        // 57: millrace.sdk.v1.CompleteJobResponse
-	(*FailJobRequest)(nil),             // 58: millrace.sdk.v1.FailJobRequest
-	(*FailJobResponse)(nil),            // 59: millrace.sdk.v1.FailJobResponse
-	(*CompleteJobsRequest)(nil),        // 60: millrace.sdk.v1.CompleteJobsRequest
-	(*CompleteJobsResponse)(nil),       // 61: millrace.sdk.v1.CompleteJobsResponse
-	(*JobCompletion)(nil),              // 62: millrace.sdk.v1.JobCompletion
-	(*JobFailure)(nil),                 // 63: millrace.sdk.v1.JobFailure
-	(*JobHeartbeat)(nil),               // 64: millrace.sdk.v1.JobHeartbeat
-	(*JobResult)(nil),                  // 65: millrace.sdk.v1.JobResult
-	(*HeartbeatRequest)(nil),           // 66: millrace.sdk.v1.HeartbeatRequest
-	(*HeartbeatResponse)(nil),          // 67: millrace.sdk.v1.HeartbeatResponse
-	(*StreamJobsRequest)(nil),          // 68: millrace.sdk.v1.StreamJobsRequest
-	(*StreamJobsOpen)(nil),             // 69: millrace.sdk.v1.StreamJobsOpen
-	(*StreamJobsResponse)(nil),         // 70: millrace.sdk.v1.StreamJobsResponse
-	(*CompleteUserTaskRequest)(nil),    // 71: millrace.sdk.v1.CompleteUserTaskRequest
-	(*CompleteUserTaskResponse)(nil),   // 72: millrace.sdk.v1.CompleteUserTaskResponse
-	(*UserTask)(nil),                   // 73: millrace.sdk.v1.UserTask
-	(*ListUserTasksRequest)(nil),       // 74: millrace.sdk.v1.ListUserTasksRequest
-	(*ListUserTasksResponse)(nil),      // 75: millrace.sdk.v1.ListUserTasksResponse
-	(*ClaimUserTaskRequest)(nil),       // 76: millrace.sdk.v1.ClaimUserTaskRequest
-	(*ClaimUserTaskResponse)(nil),      // 77: millrace.sdk.v1.ClaimUserTaskResponse
-	(*UnclaimUserTaskRequest)(nil),     // 78: millrace.sdk.v1.UnclaimUserTaskRequest
-	(*UnclaimUserTaskResponse)(nil),    // 79: millrace.sdk.v1.UnclaimUserTaskResponse
-	(*SignalWaitRequest)(nil),          // 80: millrace.sdk.v1.SignalWaitRequest
-	(*SignalWaitResponse)(nil),         // 81: millrace.sdk.v1.SignalWaitResponse
-	(*CorrelateRequest)(nil),           // 82: millrace.sdk.v1.CorrelateRequest
-	(*CorrelateResponse)(nil),          // 83: millrace.sdk.v1.CorrelateResponse
-	nil,                                // 84: millrace.sdk.v1.WorkflowStep.ConditionalNextStepsEntry
-	nil,                                // 85: millrace.sdk.v1.WorkflowStep.TransformationsEntry
-	(*structpb.Struct)(nil),            // 86: google.protobuf.Struct
-	(*timestamppb.Timestamp)(nil),      // 87: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),        // 88: google.protobuf.Duration
-	(*structpb.Value)(nil),             // 89: google.protobuf.Value
+	(*ListInstanceAuditRequest)(nil),   // 38: millrace.sdk.v1.ListInstanceAuditRequest
+	(*ListInstanceAuditResponse)(nil),  // 39: millrace.sdk.v1.ListInstanceAuditResponse
+	(*AuditEntry)(nil),                 // 40: millrace.sdk.v1.AuditEntry
+	(*CancelInstanceRequest)(nil),      // 41: millrace.sdk.v1.CancelInstanceRequest
+	(*CancelInstanceResponse)(nil),     // 42: millrace.sdk.v1.CancelInstanceResponse
+	(*ListInstancesRequest)(nil),       // 43: millrace.sdk.v1.ListInstancesRequest
+	(*ListInstancesResponse)(nil),      // 44: millrace.sdk.v1.ListInstancesResponse
+	(*SuspendInstanceRequest)(nil),     // 45: millrace.sdk.v1.SuspendInstanceRequest
+	(*SuspendInstanceResponse)(nil),    // 46: millrace.sdk.v1.SuspendInstanceResponse
+	(*ResumeInstanceRequest)(nil),      // 47: millrace.sdk.v1.ResumeInstanceRequest
+	(*ResumeInstanceResponse)(nil),     // 48: millrace.sdk.v1.ResumeInstanceResponse
+	(*RetryInstanceRequest)(nil),       // 49: millrace.sdk.v1.RetryInstanceRequest
+	(*RetryInstanceResponse)(nil),      // 50: millrace.sdk.v1.RetryInstanceResponse
+	(*CompensateInstanceRequest)(nil),  // 51: millrace.sdk.v1.CompensateInstanceRequest
+	(*CompensateInstanceResponse)(nil), // 52: millrace.sdk.v1.CompensateInstanceResponse
+	(*SkipCompensationRequest)(nil),    // 53: millrace.sdk.v1.SkipCompensationRequest
+	(*SkipCompensationResponse)(nil),   // 54: millrace.sdk.v1.SkipCompensationResponse
+	(*ResolveInstanceRequest)(nil),     // 55: millrace.sdk.v1.ResolveInstanceRequest
+	(*ResolveInstanceResponse)(nil),    // 56: millrace.sdk.v1.ResolveInstanceResponse
+	(*PollJobsRequest)(nil),            // 57: millrace.sdk.v1.PollJobsRequest
+	(*PollJobsResponse)(nil),           // 58: millrace.sdk.v1.PollJobsResponse
+	(*CompleteJobRequest)(nil),         // 59: millrace.sdk.v1.CompleteJobRequest
+	(*CompleteJobResponse)(nil),        // 60: millrace.sdk.v1.CompleteJobResponse
+	(*FailJobRequest)(nil),             // 61: millrace.sdk.v1.FailJobRequest
+	(*FailJobResponse)(nil),            // 62: millrace.sdk.v1.FailJobResponse
+	(*CompleteJobsRequest)(nil),        // 63: millrace.sdk.v1.CompleteJobsRequest
+	(*CompleteJobsResponse)(nil),       // 64: millrace.sdk.v1.CompleteJobsResponse
+	(*JobCompletion)(nil),              // 65: millrace.sdk.v1.JobCompletion
+	(*JobFailure)(nil),                 // 66: millrace.sdk.v1.JobFailure
+	(*JobHeartbeat)(nil),               // 67: millrace.sdk.v1.JobHeartbeat
+	(*JobResult)(nil),                  // 68: millrace.sdk.v1.JobResult
+	(*HeartbeatRequest)(nil),           // 69: millrace.sdk.v1.HeartbeatRequest
+	(*HeartbeatResponse)(nil),          // 70: millrace.sdk.v1.HeartbeatResponse
+	(*StreamJobsRequest)(nil),          // 71: millrace.sdk.v1.StreamJobsRequest
+	(*StreamJobsOpen)(nil),             // 72: millrace.sdk.v1.StreamJobsOpen
+	(*StreamJobsResponse)(nil),         // 73: millrace.sdk.v1.StreamJobsResponse
+	(*CompleteUserTaskRequest)(nil),    // 74: millrace.sdk.v1.CompleteUserTaskRequest
+	(*CompleteUserTaskResponse)(nil),   // 75: millrace.sdk.v1.CompleteUserTaskResponse
+	(*UserTask)(nil),                   // 76: millrace.sdk.v1.UserTask
+	(*ListUserTasksRequest)(nil),       // 77: millrace.sdk.v1.ListUserTasksRequest
+	(*ListUserTasksResponse)(nil),      // 78: millrace.sdk.v1.ListUserTasksResponse
+	(*ClaimUserTaskRequest)(nil),       // 79: millrace.sdk.v1.ClaimUserTaskRequest
+	(*ClaimUserTaskResponse)(nil),      // 80: millrace.sdk.v1.ClaimUserTaskResponse
+	(*UnclaimUserTaskRequest)(nil),     // 81: millrace.sdk.v1.UnclaimUserTaskRequest
+	(*UnclaimUserTaskResponse)(nil),    // 82: millrace.sdk.v1.UnclaimUserTaskResponse
+	(*SignalWaitRequest)(nil),          // 83: millrace.sdk.v1.SignalWaitRequest
+	(*SignalWaitResponse)(nil),         // 84: millrace.sdk.v1.SignalWaitResponse
+	(*CorrelateRequest)(nil),           // 85: millrace.sdk.v1.CorrelateRequest
+	(*CorrelateResponse)(nil),          // 86: millrace.sdk.v1.CorrelateResponse
+	nil,                                // 87: millrace.sdk.v1.WorkflowStep.ConditionalNextStepsEntry
+	nil,                                // 88: millrace.sdk.v1.WorkflowStep.TransformationsEntry
+	(*structpb.Struct)(nil),            // 89: google.protobuf.Struct
+	(*timestamppb.Timestamp)(nil),      // 90: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),        // 91: google.protobuf.Duration
+	(*structpb.Value)(nil),             // 92: google.protobuf.Value
 }
 var file_millrace_sdk_v1_engine_proto_depIdxs = []int32{
 	7,   // 0: millrace.sdk.v1.WorkflowDefinition.steps:type_name -> millrace.sdk.v1.WorkflowStep
-	86,  // 1: millrace.sdk.v1.WorkflowDefinition.metadata:type_name -> google.protobuf.Struct
+	89,  // 1: millrace.sdk.v1.WorkflowDefinition.metadata:type_name -> google.protobuf.Struct
 	0,   // 2: millrace.sdk.v1.WorkflowStep.type:type_name -> millrace.sdk.v1.StepType
-	84,  // 3: millrace.sdk.v1.WorkflowStep.conditional_next_steps:type_name -> millrace.sdk.v1.WorkflowStep.ConditionalNextStepsEntry
-	85,  // 4: millrace.sdk.v1.WorkflowStep.transformations:type_name -> millrace.sdk.v1.WorkflowStep.TransformationsEntry
+	87,  // 3: millrace.sdk.v1.WorkflowStep.conditional_next_steps:type_name -> millrace.sdk.v1.WorkflowStep.ConditionalNextStepsEntry
+	88,  // 4: millrace.sdk.v1.WorkflowStep.transformations:type_name -> millrace.sdk.v1.WorkflowStep.TransformationsEntry
 	10,  // 5: millrace.sdk.v1.WorkflowStep.boundary_events:type_name -> millrace.sdk.v1.BoundaryEvent
 	8,   // 6: millrace.sdk.v1.WorkflowStep.branches:type_name -> millrace.sdk.v1.Branch
 	9,   // 7: millrace.sdk.v1.WorkflowStep.assignments:type_name -> millrace.sdk.v1.Assignment
@@ -6882,139 +7133,143 @@ var file_millrace_sdk_v1_engine_proto_depIdxs = []int32{
 	9,   // 12: millrace.sdk.v1.Compensation.input:type_name -> millrace.sdk.v1.Assignment
 	11,  // 13: millrace.sdk.v1.Compensation.retry:type_name -> millrace.sdk.v1.RetryPolicy
 	1,   // 14: millrace.sdk.v1.WorkflowInstance.status:type_name -> millrace.sdk.v1.InstanceStatus
-	86,  // 15: millrace.sdk.v1.WorkflowInstance.variables:type_name -> google.protobuf.Struct
-	87,  // 16: millrace.sdk.v1.WorkflowInstance.started_at:type_name -> google.protobuf.Timestamp
-	87,  // 17: millrace.sdk.v1.WorkflowInstance.completed_at:type_name -> google.protobuf.Timestamp
-	87,  // 18: millrace.sdk.v1.WorkflowInstance.updated_at:type_name -> google.protobuf.Timestamp
+	89,  // 15: millrace.sdk.v1.WorkflowInstance.variables:type_name -> google.protobuf.Struct
+	90,  // 16: millrace.sdk.v1.WorkflowInstance.started_at:type_name -> google.protobuf.Timestamp
+	90,  // 17: millrace.sdk.v1.WorkflowInstance.completed_at:type_name -> google.protobuf.Timestamp
+	90,  // 18: millrace.sdk.v1.WorkflowInstance.updated_at:type_name -> google.protobuf.Timestamp
 	0,   // 19: millrace.sdk.v1.StepExecution.step_type:type_name -> millrace.sdk.v1.StepType
 	2,   // 20: millrace.sdk.v1.StepExecution.status:type_name -> millrace.sdk.v1.StepExecutionStatus
-	87,  // 21: millrace.sdk.v1.StepExecution.started_at:type_name -> google.protobuf.Timestamp
-	87,  // 22: millrace.sdk.v1.StepExecution.ended_at:type_name -> google.protobuf.Timestamp
-	86,  // 23: millrace.sdk.v1.Job.variables:type_name -> google.protobuf.Struct
-	87,  // 24: millrace.sdk.v1.Job.lock_expires_at:type_name -> google.protobuf.Timestamp
-	87,  // 25: millrace.sdk.v1.Job.created_at:type_name -> google.protobuf.Timestamp
-	87,  // 26: millrace.sdk.v1.Job.locked_at:type_name -> google.protobuf.Timestamp
-	87,  // 27: millrace.sdk.v1.JobDispatchEvent.created_at:type_name -> google.protobuf.Timestamp
+	90,  // 21: millrace.sdk.v1.StepExecution.started_at:type_name -> google.protobuf.Timestamp
+	90,  // 22: millrace.sdk.v1.StepExecution.ended_at:type_name -> google.protobuf.Timestamp
+	89,  // 23: millrace.sdk.v1.Job.variables:type_name -> google.protobuf.Struct
+	90,  // 24: millrace.sdk.v1.Job.lock_expires_at:type_name -> google.protobuf.Timestamp
+	90,  // 25: millrace.sdk.v1.Job.created_at:type_name -> google.protobuf.Timestamp
+	90,  // 26: millrace.sdk.v1.Job.locked_at:type_name -> google.protobuf.Timestamp
+	90,  // 27: millrace.sdk.v1.JobDispatchEvent.created_at:type_name -> google.protobuf.Timestamp
 	6,   // 28: millrace.sdk.v1.UploadDefinitionRequest.definition:type_name -> millrace.sdk.v1.WorkflowDefinition
-	87,  // 29: millrace.sdk.v1.UploadDefinitionResponse.uploaded_at:type_name -> google.protobuf.Timestamp
+	90,  // 29: millrace.sdk.v1.UploadDefinitionResponse.uploaded_at:type_name -> google.protobuf.Timestamp
 	19,  // 30: millrace.sdk.v1.UploadDefinitionResponse.warnings:type_name -> millrace.sdk.v1.DefinitionFault
 	6,   // 31: millrace.sdk.v1.GetDefinitionResponse.definition:type_name -> millrace.sdk.v1.WorkflowDefinition
-	87,  // 32: millrace.sdk.v1.GetDefinitionResponse.uploaded_at:type_name -> google.protobuf.Timestamp
+	90,  // 32: millrace.sdk.v1.GetDefinitionResponse.uploaded_at:type_name -> google.protobuf.Timestamp
 	6,   // 33: millrace.sdk.v1.ListDefinitionsResponse.definitions:type_name -> millrace.sdk.v1.WorkflowDefinition
 	6,   // 34: millrace.sdk.v1.ValidateDefinitionRequest.definition:type_name -> millrace.sdk.v1.WorkflowDefinition
 	19,  // 35: millrace.sdk.v1.ValidateDefinitionResponse.faults:type_name -> millrace.sdk.v1.DefinitionFault
-	86,  // 36: millrace.sdk.v1.StartInstanceRequest.variables:type_name -> google.protobuf.Struct
+	89,  // 36: millrace.sdk.v1.StartInstanceRequest.variables:type_name -> google.protobuf.Struct
 	13,  // 37: millrace.sdk.v1.StartInstanceResponse.instance:type_name -> millrace.sdk.v1.WorkflowInstance
 	26,  // 38: millrace.sdk.v1.StartInstancesRequest.requests:type_name -> millrace.sdk.v1.StartInstanceRequest
 	30,  // 39: millrace.sdk.v1.StartInstancesResponse.results:type_name -> millrace.sdk.v1.StartInstanceResult
 	13,  // 40: millrace.sdk.v1.StartInstanceResult.instance:type_name -> millrace.sdk.v1.WorkflowInstance
 	31,  // 41: millrace.sdk.v1.StartInstanceResult.error:type_name -> millrace.sdk.v1.ItemError
 	13,  // 42: millrace.sdk.v1.GetInstanceResponse.instance:type_name -> millrace.sdk.v1.WorkflowInstance
-	88,  // 43: millrace.sdk.v1.WaitInstanceRequest.timeout:type_name -> google.protobuf.Duration
+	91,  // 43: millrace.sdk.v1.WaitInstanceRequest.timeout:type_name -> google.protobuf.Duration
 	13,  // 44: millrace.sdk.v1.WaitInstanceResponse.instance:type_name -> millrace.sdk.v1.WorkflowInstance
 	14,  // 45: millrace.sdk.v1.GetInstanceHistoryResponse.executions:type_name -> millrace.sdk.v1.StepExecution
-	13,  // 46: millrace.sdk.v1.CancelInstanceResponse.instance:type_name -> millrace.sdk.v1.WorkflowInstance
-	1,   // 47: millrace.sdk.v1.ListInstancesRequest.status:type_name -> millrace.sdk.v1.InstanceStatus
-	1,   // 48: millrace.sdk.v1.ListInstancesRequest.statuses:type_name -> millrace.sdk.v1.InstanceStatus
-	13,  // 49: millrace.sdk.v1.ListInstancesResponse.instances:type_name -> millrace.sdk.v1.WorkflowInstance
-	13,  // 50: millrace.sdk.v1.SuspendInstanceResponse.instance:type_name -> millrace.sdk.v1.WorkflowInstance
-	13,  // 51: millrace.sdk.v1.ResumeInstanceResponse.instance:type_name -> millrace.sdk.v1.WorkflowInstance
-	13,  // 52: millrace.sdk.v1.RetryInstanceResponse.instance:type_name -> millrace.sdk.v1.WorkflowInstance
-	13,  // 53: millrace.sdk.v1.CompensateInstanceResponse.instance:type_name -> millrace.sdk.v1.WorkflowInstance
-	13,  // 54: millrace.sdk.v1.SkipCompensationResponse.instance:type_name -> millrace.sdk.v1.WorkflowInstance
-	13,  // 55: millrace.sdk.v1.ResolveInstanceResponse.instance:type_name -> millrace.sdk.v1.WorkflowInstance
-	88,  // 56: millrace.sdk.v1.PollJobsRequest.wait:type_name -> google.protobuf.Duration
-	15,  // 57: millrace.sdk.v1.PollJobsResponse.jobs:type_name -> millrace.sdk.v1.Job
-	86,  // 58: millrace.sdk.v1.CompleteJobRequest.variables_to_set:type_name -> google.protobuf.Struct
-	62,  // 59: millrace.sdk.v1.CompleteJobsRequest.completions:type_name -> millrace.sdk.v1.JobCompletion
-	65,  // 60: millrace.sdk.v1.CompleteJobsResponse.results:type_name -> millrace.sdk.v1.JobResult
-	31,  // 61: millrace.sdk.v1.JobResult.error:type_name -> millrace.sdk.v1.ItemError
-	87,  // 62: millrace.sdk.v1.JobResult.lock_expires_at:type_name -> google.protobuf.Timestamp
-	4,   // 63: millrace.sdk.v1.JobResult.kind:type_name -> millrace.sdk.v1.JobReportKind
-	64,  // 64: millrace.sdk.v1.HeartbeatRequest.heartbeats:type_name -> millrace.sdk.v1.JobHeartbeat
-	65,  // 65: millrace.sdk.v1.HeartbeatResponse.results:type_name -> millrace.sdk.v1.JobResult
-	69,  // 66: millrace.sdk.v1.StreamJobsRequest.open:type_name -> millrace.sdk.v1.StreamJobsOpen
-	62,  // 67: millrace.sdk.v1.StreamJobsRequest.completions:type_name -> millrace.sdk.v1.JobCompletion
-	63,  // 68: millrace.sdk.v1.StreamJobsRequest.failures:type_name -> millrace.sdk.v1.JobFailure
-	64,  // 69: millrace.sdk.v1.StreamJobsRequest.heartbeats:type_name -> millrace.sdk.v1.JobHeartbeat
-	15,  // 70: millrace.sdk.v1.StreamJobsResponse.jobs:type_name -> millrace.sdk.v1.Job
-	65,  // 71: millrace.sdk.v1.StreamJobsResponse.results:type_name -> millrace.sdk.v1.JobResult
-	86,  // 72: millrace.sdk.v1.CompleteUserTaskRequest.result:type_name -> google.protobuf.Struct
-	5,   // 73: millrace.sdk.v1.UserTask.status:type_name -> millrace.sdk.v1.UserTaskStatus
-	87,  // 74: millrace.sdk.v1.UserTask.due_at:type_name -> google.protobuf.Timestamp
-	87,  // 75: millrace.sdk.v1.UserTask.created_at:type_name -> google.protobuf.Timestamp
-	87,  // 76: millrace.sdk.v1.UserTask.claimed_at:type_name -> google.protobuf.Timestamp
-	87,  // 77: millrace.sdk.v1.UserTask.ended_at:type_name -> google.protobuf.Timestamp
-	5,   // 78: millrace.sdk.v1.ListUserTasksRequest.statuses:type_name -> millrace.sdk.v1.UserTaskStatus
-	73,  // 79: millrace.sdk.v1.ListUserTasksResponse.tasks:type_name -> millrace.sdk.v1.UserTask
-	73,  // 80: millrace.sdk.v1.ClaimUserTaskResponse.task:type_name -> millrace.sdk.v1.UserTask
-	73,  // 81: millrace.sdk.v1.UnclaimUserTaskResponse.task:type_name -> millrace.sdk.v1.UserTask
-	86,  // 82: millrace.sdk.v1.SignalWaitRequest.variables:type_name -> google.protobuf.Struct
-	88,  // 83: millrace.sdk.v1.CorrelateRequest.ttl:type_name -> google.protobuf.Duration
-	89,  // 84: millrace.sdk.v1.WorkflowStep.TransformationsEntry.value:type_name -> google.protobuf.Value
-	17,  // 85: millrace.sdk.v1.WorkflowEngine.UploadDefinition:input_type -> millrace.sdk.v1.UploadDefinitionRequest
-	20,  // 86: millrace.sdk.v1.WorkflowEngine.GetDefinition:input_type -> millrace.sdk.v1.GetDefinitionRequest
-	22,  // 87: millrace.sdk.v1.WorkflowEngine.ListDefinitions:input_type -> millrace.sdk.v1.ListDefinitionsRequest
-	26,  // 88: millrace.sdk.v1.WorkflowEngine.StartInstance:input_type -> millrace.sdk.v1.StartInstanceRequest
-	32,  // 89: millrace.sdk.v1.WorkflowEngine.GetInstance:input_type -> millrace.sdk.v1.GetInstanceRequest
-	36,  // 90: millrace.sdk.v1.WorkflowEngine.GetInstanceHistory:input_type -> millrace.sdk.v1.GetInstanceHistoryRequest
-	38,  // 91: millrace.sdk.v1.WorkflowEngine.CancelInstance:input_type -> millrace.sdk.v1.CancelInstanceRequest
-	40,  // 92: millrace.sdk.v1.WorkflowEngine.ListInstances:input_type -> millrace.sdk.v1.ListInstancesRequest
-	54,  // 93: millrace.sdk.v1.WorkflowEngine.PollJobs:input_type -> millrace.sdk.v1.PollJobsRequest
-	56,  // 94: millrace.sdk.v1.WorkflowEngine.CompleteJob:input_type -> millrace.sdk.v1.CompleteJobRequest
-	58,  // 95: millrace.sdk.v1.WorkflowEngine.FailJob:input_type -> millrace.sdk.v1.FailJobRequest
-	71,  // 96: millrace.sdk.v1.WorkflowEngine.CompleteUserTask:input_type -> millrace.sdk.v1.CompleteUserTaskRequest
-	80,  // 97: millrace.sdk.v1.WorkflowEngine.SignalWait:input_type -> millrace.sdk.v1.SignalWaitRequest
-	24,  // 98: millrace.sdk.v1.WorkflowEngine.ValidateDefinition:input_type -> millrace.sdk.v1.ValidateDefinitionRequest
-	28,  // 99: millrace.sdk.v1.WorkflowEngine.StartInstances:input_type -> millrace.sdk.v1.StartInstancesRequest
-	34,  // 100: millrace.sdk.v1.WorkflowEngine.WaitInstance:input_type -> millrace.sdk.v1.WaitInstanceRequest
-	42,  // 101: millrace.sdk.v1.WorkflowEngine.SuspendInstance:input_type -> millrace.sdk.v1.SuspendInstanceRequest
-	44,  // 102: millrace.sdk.v1.WorkflowEngine.ResumeInstance:input_type -> millrace.sdk.v1.ResumeInstanceRequest
-	46,  // 103: millrace.sdk.v1.WorkflowEngine.RetryInstance:input_type -> millrace.sdk.v1.RetryInstanceRequest
-	48,  // 104: millrace.sdk.v1.WorkflowEngine.CompensateInstance:input_type -> millrace.sdk.v1.CompensateInstanceRequest
-	50,  // 105: millrace.sdk.v1.WorkflowEngine.SkipCompensation:input_type -> millrace.sdk.v1.SkipCompensationRequest
-	52,  // 106: millrace.sdk.v1.WorkflowEngine.ResolveInstance:input_type -> millrace.sdk.v1.ResolveInstanceRequest
-	60,  // 107: millrace.sdk.v1.WorkflowEngine.CompleteJobs:input_type -> millrace.sdk.v1.CompleteJobsRequest
-	66,  // 108: millrace.sdk.v1.WorkflowEngine.Heartbeat:input_type -> millrace.sdk.v1.HeartbeatRequest
-	68,  // 109: millrace.sdk.v1.WorkflowEngine.StreamJobs:input_type -> millrace.sdk.v1.StreamJobsRequest
-	74,  // 110: millrace.sdk.v1.WorkflowEngine.ListUserTasks:input_type -> millrace.sdk.v1.ListUserTasksRequest
-	76,  // 111: millrace.sdk.v1.WorkflowEngine.ClaimUserTask:input_type -> millrace.sdk.v1.ClaimUserTaskRequest
-	78,  // 112: millrace.sdk.v1.WorkflowEngine.UnclaimUserTask:input_type -> millrace.sdk.v1.UnclaimUserTaskRequest
-	82,  // 113: millrace.sdk.v1.WorkflowEngine.Correlate:input_type -> millrace.sdk.v1.CorrelateRequest
-	18,  // 114: millrace.sdk.v1.WorkflowEngine.UploadDefinition:output_type -> millrace.sdk.v1.UploadDefinitionResponse
-	21,  // 115: millrace.sdk.v1.WorkflowEngine.GetDefinition:output_type -> millrace.sdk.v1.GetDefinitionResponse
-	23,  // 116: millrace.sdk.v1.WorkflowEngine.ListDefinitions:output_type -> millrace.sdk.v1.ListDefinitionsResponse
-	27,  // 117: millrace.sdk.v1.WorkflowEngine.StartInstance:output_type -> millrace.sdk.v1.StartInstanceResponse
-	33,  // 118: millrace.sdk.v1.WorkflowEngine.GetInstance:output_type -> millrace.sdk.v1.GetInstanceResponse
-	37,  // 119: millrace.sdk.v1.WorkflowEngine.GetInstanceHistory:output_type -> millrace.sdk.v1.GetInstanceHistoryResponse
-	39,  // 120: millrace.sdk.v1.WorkflowEngine.CancelInstance:output_type -> millrace.sdk.v1.CancelInstanceResponse
-	41,  // 121: millrace.sdk.v1.WorkflowEngine.ListInstances:output_type -> millrace.sdk.v1.ListInstancesResponse
-	55,  // 122: millrace.sdk.v1.WorkflowEngine.PollJobs:output_type -> millrace.sdk.v1.PollJobsResponse
-	57,  // 123: millrace.sdk.v1.WorkflowEngine.CompleteJob:output_type -> millrace.sdk.v1.CompleteJobResponse
-	59,  // 124: millrace.sdk.v1.WorkflowEngine.FailJob:output_type -> millrace.sdk.v1.FailJobResponse
-	72,  // 125: millrace.sdk.v1.WorkflowEngine.CompleteUserTask:output_type -> millrace.sdk.v1.CompleteUserTaskResponse
-	81,  // 126: millrace.sdk.v1.WorkflowEngine.SignalWait:output_type -> millrace.sdk.v1.SignalWaitResponse
-	25,  // 127: millrace.sdk.v1.WorkflowEngine.ValidateDefinition:output_type -> millrace.sdk.v1.ValidateDefinitionResponse
-	29,  // 128: millrace.sdk.v1.WorkflowEngine.StartInstances:output_type -> millrace.sdk.v1.StartInstancesResponse
-	35,  // 129: millrace.sdk.v1.WorkflowEngine.WaitInstance:output_type -> millrace.sdk.v1.WaitInstanceResponse
-	43,  // 130: millrace.sdk.v1.WorkflowEngine.SuspendInstance:output_type -> millrace.sdk.v1.SuspendInstanceResponse
-	45,  // 131: millrace.sdk.v1.WorkflowEngine.ResumeInstance:output_type -> millrace.sdk.v1.ResumeInstanceResponse
-	47,  // 132: millrace.sdk.v1.WorkflowEngine.RetryInstance:output_type -> millrace.sdk.v1.RetryInstanceResponse
-	49,  // 133: millrace.sdk.v1.WorkflowEngine.CompensateInstance:output_type -> millrace.sdk.v1.CompensateInstanceResponse
-	51,  // 134: millrace.sdk.v1.WorkflowEngine.SkipCompensation:output_type -> millrace.sdk.v1.SkipCompensationResponse
-	53,  // 135: millrace.sdk.v1.WorkflowEngine.ResolveInstance:output_type -> millrace.sdk.v1.ResolveInstanceResponse
-	61,  // 136: millrace.sdk.v1.WorkflowEngine.CompleteJobs:output_type -> millrace.sdk.v1.CompleteJobsResponse
-	67,  // 137: millrace.sdk.v1.WorkflowEngine.Heartbeat:output_type -> millrace.sdk.v1.HeartbeatResponse
-	70,  // 138: millrace.sdk.v1.WorkflowEngine.StreamJobs:output_type -> millrace.sdk.v1.StreamJobsResponse
-	75,  // 139: millrace.sdk.v1.WorkflowEngine.ListUserTasks:output_type -> millrace.sdk.v1.ListUserTasksResponse
-	77,  // 140: millrace.sdk.v1.WorkflowEngine.ClaimUserTask:output_type -> millrace.sdk.v1.ClaimUserTaskResponse
-	79,  // 141: millrace.sdk.v1.WorkflowEngine.UnclaimUserTask:output_type -> millrace.sdk.v1.UnclaimUserTaskResponse
-	83,  // 142: millrace.sdk.v1.WorkflowEngine.Correlate:output_type -> millrace.sdk.v1.CorrelateResponse
-	114, // [114:143] is the sub-list for method output_type
-	85,  // [85:114] is the sub-list for method input_type
-	85,  // [85:85] is the sub-list for extension type_name
-	85,  // [85:85] is the sub-list for extension extendee
-	0,   // [0:85] is the sub-list for field type_name
+	40,  // 46: millrace.sdk.v1.ListInstanceAuditResponse.entries:type_name -> millrace.sdk.v1.AuditEntry
+	90,  // 47: millrace.sdk.v1.AuditEntry.at:type_name -> google.protobuf.Timestamp
+	13,  // 48: millrace.sdk.v1.CancelInstanceResponse.instance:type_name -> millrace.sdk.v1.WorkflowInstance
+	1,   // 49: millrace.sdk.v1.ListInstancesRequest.status:type_name -> millrace.sdk.v1.InstanceStatus
+	1,   // 50: millrace.sdk.v1.ListInstancesRequest.statuses:type_name -> millrace.sdk.v1.InstanceStatus
+	13,  // 51: millrace.sdk.v1.ListInstancesResponse.instances:type_name -> millrace.sdk.v1.WorkflowInstance
+	13,  // 52: millrace.sdk.v1.SuspendInstanceResponse.instance:type_name -> millrace.sdk.v1.WorkflowInstance
+	13,  // 53: millrace.sdk.v1.ResumeInstanceResponse.instance:type_name -> millrace.sdk.v1.WorkflowInstance
+	13,  // 54: millrace.sdk.v1.RetryInstanceResponse.instance:type_name -> millrace.sdk.v1.WorkflowInstance
+	13,  // 55: millrace.sdk.v1.CompensateInstanceResponse.instance:type_name -> millrace.sdk.v1.WorkflowInstance
+	13,  // 56: millrace.sdk.v1.SkipCompensationResponse.instance:type_name -> millrace.sdk.v1.WorkflowInstance
+	13,  // 57: millrace.sdk.v1.ResolveInstanceResponse.instance:type_name -> millrace.sdk.v1.WorkflowInstance
+	91,  // 58: millrace.sdk.v1.PollJobsRequest.wait:type_name -> google.protobuf.Duration
+	15,  // 59: millrace.sdk.v1.PollJobsResponse.jobs:type_name -> millrace.sdk.v1.Job
+	89,  // 60: millrace.sdk.v1.CompleteJobRequest.variables_to_set:type_name -> google.protobuf.Struct
+	65,  // 61: millrace.sdk.v1.CompleteJobsRequest.completions:type_name -> millrace.sdk.v1.JobCompletion
+	68,  // 62: millrace.sdk.v1.CompleteJobsResponse.results:type_name -> millrace.sdk.v1.JobResult
+	31,  // 63: millrace.sdk.v1.JobResult.error:type_name -> millrace.sdk.v1.ItemError
+	90,  // 64: millrace.sdk.v1.JobResult.lock_expires_at:type_name -> google.protobuf.Timestamp
+	4,   // 65: millrace.sdk.v1.JobResult.kind:type_name -> millrace.sdk.v1.JobReportKind
+	67,  // 66: millrace.sdk.v1.HeartbeatRequest.heartbeats:type_name -> millrace.sdk.v1.JobHeartbeat
+	68,  // 67: millrace.sdk.v1.HeartbeatResponse.results:type_name -> millrace.sdk.v1.JobResult
+	72,  // 68: millrace.sdk.v1.StreamJobsRequest.open:type_name -> millrace.sdk.v1.StreamJobsOpen
+	65,  // 69: millrace.sdk.v1.StreamJobsRequest.completions:type_name -> millrace.sdk.v1.JobCompletion
+	66,  // 70: millrace.sdk.v1.StreamJobsRequest.failures:type_name -> millrace.sdk.v1.JobFailure
+	67,  // 71: millrace.sdk.v1.StreamJobsRequest.heartbeats:type_name -> millrace.sdk.v1.JobHeartbeat
+	15,  // 72: millrace.sdk.v1.StreamJobsResponse.jobs:type_name -> millrace.sdk.v1.Job
+	68,  // 73: millrace.sdk.v1.StreamJobsResponse.results:type_name -> millrace.sdk.v1.JobResult
+	89,  // 74: millrace.sdk.v1.CompleteUserTaskRequest.result:type_name -> google.protobuf.Struct
+	5,   // 75: millrace.sdk.v1.UserTask.status:type_name -> millrace.sdk.v1.UserTaskStatus
+	90,  // 76: millrace.sdk.v1.UserTask.due_at:type_name -> google.protobuf.Timestamp
+	90,  // 77: millrace.sdk.v1.UserTask.created_at:type_name -> google.protobuf.Timestamp
+	90,  // 78: millrace.sdk.v1.UserTask.claimed_at:type_name -> google.protobuf.Timestamp
+	90,  // 79: millrace.sdk.v1.UserTask.ended_at:type_name -> google.protobuf.Timestamp
+	5,   // 80: millrace.sdk.v1.ListUserTasksRequest.statuses:type_name -> millrace.sdk.v1.UserTaskStatus
+	76,  // 81: millrace.sdk.v1.ListUserTasksResponse.tasks:type_name -> millrace.sdk.v1.UserTask
+	76,  // 82: millrace.sdk.v1.ClaimUserTaskResponse.task:type_name -> millrace.sdk.v1.UserTask
+	76,  // 83: millrace.sdk.v1.UnclaimUserTaskResponse.task:type_name -> millrace.sdk.v1.UserTask
+	89,  // 84: millrace.sdk.v1.SignalWaitRequest.variables:type_name -> google.protobuf.Struct
+	91,  // 85: millrace.sdk.v1.CorrelateRequest.ttl:type_name -> google.protobuf.Duration
+	92,  // 86: millrace.sdk.v1.WorkflowStep.TransformationsEntry.value:type_name -> google.protobuf.Value
+	17,  // 87: millrace.sdk.v1.WorkflowEngine.UploadDefinition:input_type -> millrace.sdk.v1.UploadDefinitionRequest
+	20,  // 88: millrace.sdk.v1.WorkflowEngine.GetDefinition:input_type -> millrace.sdk.v1.GetDefinitionRequest
+	22,  // 89: millrace.sdk.v1.WorkflowEngine.ListDefinitions:input_type -> millrace.sdk.v1.ListDefinitionsRequest
+	26,  // 90: millrace.sdk.v1.WorkflowEngine.StartInstance:input_type -> millrace.sdk.v1.StartInstanceRequest
+	32,  // 91: millrace.sdk.v1.WorkflowEngine.GetInstance:input_type -> millrace.sdk.v1.GetInstanceRequest
+	36,  // 92: millrace.sdk.v1.WorkflowEngine.GetInstanceHistory:input_type -> millrace.sdk.v1.GetInstanceHistoryRequest
+	41,  // 93: millrace.sdk.v1.WorkflowEngine.CancelInstance:input_type -> millrace.sdk.v1.CancelInstanceRequest
+	43,  // 94: millrace.sdk.v1.WorkflowEngine.ListInstances:input_type -> millrace.sdk.v1.ListInstancesRequest
+	57,  // 95: millrace.sdk.v1.WorkflowEngine.PollJobs:input_type -> millrace.sdk.v1.PollJobsRequest
+	59,  // 96: millrace.sdk.v1.WorkflowEngine.CompleteJob:input_type -> millrace.sdk.v1.CompleteJobRequest
+	61,  // 97: millrace.sdk.v1.WorkflowEngine.FailJob:input_type -> millrace.sdk.v1.FailJobRequest
+	74,  // 98: millrace.sdk.v1.WorkflowEngine.CompleteUserTask:input_type -> millrace.sdk.v1.CompleteUserTaskRequest
+	83,  // 99: millrace.sdk.v1.WorkflowEngine.SignalWait:input_type -> millrace.sdk.v1.SignalWaitRequest
+	24,  // 100: millrace.sdk.v1.WorkflowEngine.ValidateDefinition:input_type -> millrace.sdk.v1.ValidateDefinitionRequest
+	28,  // 101: millrace.sdk.v1.WorkflowEngine.StartInstances:input_type -> millrace.sdk.v1.StartInstancesRequest
+	38,  // 102: millrace.sdk.v1.WorkflowEngine.ListInstanceAudit:input_type -> millrace.sdk.v1.ListInstanceAuditRequest
+	34,  // 103: millrace.sdk.v1.WorkflowEngine.WaitInstance:input_type -> millrace.sdk.v1.WaitInstanceRequest
+	45,  // 104: millrace.sdk.v1.WorkflowEngine.SuspendInstance:input_type -> millrace.sdk.v1.SuspendInstanceRequest
+	47,  // 105: millrace.sdk.v1.WorkflowEngine.ResumeInstance:input_type -> millrace.sdk.v1.ResumeInstanceRequest
+	49,  // 106: millrace.sdk.v1.WorkflowEngine.RetryInstance:input_type -> millrace.sdk.v1.RetryInstanceRequest
+	51,  // 107: millrace.sdk.v1.WorkflowEngine.CompensateInstance:input_type -> millrace.sdk.v1.CompensateInstanceRequest
+	53,  // 108: millrace.sdk.v1.WorkflowEngine.SkipCompensation:input_type -> millrace.sdk.v1.SkipCompensationRequest
+	55,  // 109: millrace.sdk.v1.WorkflowEngine.ResolveInstance:input_type -> millrace.sdk.v1.ResolveInstanceRequest
+	63,  // 110: millrace.sdk.v1.WorkflowEngine.CompleteJobs:input_type -> millrace.sdk.v1.CompleteJobsRequest
+	69,  // 111: millrace.sdk.v1.WorkflowEngine.Heartbeat:input_type -> millrace.sdk.v1.HeartbeatRequest
+	71,  // 112: millrace.sdk.v1.WorkflowEngine.StreamJobs:input_type -> millrace.sdk.v1.StreamJobsRequest
+	77,  // 113: millrace.sdk.v1.WorkflowEngine.ListUserTasks:input_type -> millrace.sdk.v1.ListUserTasksRequest
+	79,  // 114: millrace.sdk.v1.WorkflowEngine.ClaimUserTask:input_type -> millrace.sdk.v1.ClaimUserTaskRequest
+	81,  // 115: millrace.sdk.v1.WorkflowEngine.UnclaimUserTask:input_type -> millrace.sdk.v1.UnclaimUserTaskRequest
+	85,  // 116: millrace.sdk.v1.WorkflowEngine.Correlate:input_type -> millrace.sdk.v1.CorrelateRequest
+	18,  // 117: millrace.sdk.v1.WorkflowEngine.UploadDefinition:output_type -> millrace.sdk.v1.UploadDefinitionResponse
+	21,  // 118: millrace.sdk.v1.WorkflowEngine.GetDefinition:output_type -> millrace.sdk.v1.GetDefinitionResponse
+	23,  // 119: millrace.sdk.v1.WorkflowEngine.ListDefinitions:output_type -> millrace.sdk.v1.ListDefinitionsResponse
+	27,  // 120: millrace.sdk.v1.WorkflowEngine.StartInstance:output_type -> millrace.sdk.v1.StartInstanceResponse
+	33,  // 121: millrace.sdk.v1.WorkflowEngine.GetInstance:output_type -> millrace.sdk.v1.GetInstanceResponse
+	37,  // 122: millrace.sdk.v1.WorkflowEngine.GetInstanceHistory:output_type -> millrace.sdk.v1.GetInstanceHistoryResponse
+	42,  // 123: millrace.sdk.v1.WorkflowEngine.CancelInstance:output_type -> millrace.sdk.v1.CancelInstanceResponse
+	44,  // 124: millrace.sdk.v1.WorkflowEngine.ListInstances:output_type -> millrace.sdk.v1.ListInstancesResponse
+	58,  // 125: millrace.sdk.v1.WorkflowEngine.PollJobs:output_type -> millrace.sdk.v1.PollJobsResponse
+	60,  // 126: millrace.sdk.v1.WorkflowEngine.CompleteJob:output_type -> millrace.sdk.v1.CompleteJobResponse
+	62,  // 127: millrace.sdk.v1.WorkflowEngine.FailJob:output_type -> millrace.sdk.v1.FailJobResponse
+	75,  // 128: millrace.sdk.v1.WorkflowEngine.CompleteUserTask:output_type -> millrace.sdk.v1.CompleteUserTaskResponse
+	84,  // 129: millrace.sdk.v1.WorkflowEngine.SignalWait:output_type -> millrace.sdk.v1.SignalWaitResponse
+	25,  // 130: millrace.sdk.v1.WorkflowEngine.ValidateDefinition:output_type -> millrace.sdk.v1.ValidateDefinitionResponse
+	29,  // 131: millrace.sdk.v1.WorkflowEngine.StartInstances:output_type -> millrace.sdk.v1.StartInstancesResponse
+	39,  // 132: millrace.sdk.v1.WorkflowEngine.ListInstanceAudit:output_type -> millrace.sdk.v1.ListInstanceAuditResponse
+	35,  // 133: millrace.sdk.v1.WorkflowEngine.WaitInstance:output_type -> millrace.sdk.v1.WaitInstanceResponse
+	46,  // 134: millrace.sdk.v1.WorkflowEngine.SuspendInstance:output_type -> millrace.sdk.v1.SuspendInstanceResponse
+	48,  // 135: millrace.sdk.v1.WorkflowEngine.ResumeInstance:output_type -> millrace.sdk.v1.ResumeInstanceResponse
+	50,  // 136: millrace.sdk.v1.WorkflowEngine.RetryInstance:output_type -> millrace.sdk.v1.RetryInstanceResponse
+	52,  // 137: millrace.sdk.v1.WorkflowEngine.CompensateInstance:output_type -> millrace.sdk.v1.CompensateInstanceResponse
+	54,  // 138: millrace.sdk.v1.WorkflowEngine.SkipCompensation:output_type -> millrace.sdk.v1.SkipCompensationResponse
+	56,  // 139: millrace.sdk.v1.WorkflowEngine.ResolveInstance:output_type -> millrace.sdk.v1.ResolveInstanceResponse
+	64,  // 140: millrace.sdk.v1.WorkflowEngine.CompleteJobs:output_type -> millrace.sdk.v1.CompleteJobsResponse
+	70,  // 141: millrace.sdk.v1.WorkflowEngine.Heartbeat:output_type -> millrace.sdk.v1.HeartbeatResponse
+	73,  // 142: millrace.sdk.v1.WorkflowEngine.StreamJobs:output_type -> millrace.sdk.v1.StreamJobsResponse
+	78,  // 143: millrace.sdk.v1.WorkflowEngine.ListUserTasks:output_type -> millrace.sdk.v1.ListUserTasksResponse
+	80,  // 144: millrace.sdk.v1.WorkflowEngine.ClaimUserTask:output_type -> millrace.sdk.v1.ClaimUserTaskResponse
+	82,  // 145: millrace.sdk.v1.WorkflowEngine.UnclaimUserTask:output_type -> millrace.sdk.v1.UnclaimUserTaskResponse
+	86,  // 146: millrace.sdk.v1.WorkflowEngine.Correlate:output_type -> millrace.sdk.v1.CorrelateResponse
+	117, // [117:147] is the sub-list for method output_type
+	87,  // [87:117] is the sub-list for method input_type
+	87,  // [87:87] is the sub-list for extension type_name
+	87,  // [87:87] is the sub-list for extension extendee
+	0,   // [0:87] is the sub-list for field type_name
 }
 
 func init() { file_millrace_sdk_v1_engine_proto_init() }
@@ -7028,7 +7283,7 @@ func file_millrace_sdk_v1_engine_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_millrace_sdk_v1_engine_proto_rawDesc), len(file_millrace_sdk_v1_engine_proto_rawDesc)),
 			NumEnums:      6,
-			NumMessages:   80,
+			NumMessages:   83,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
