@@ -4,42 +4,28 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/millrace/millrace/sdk/go/client"
+	"github.com/millrace/millrace/sdk/go/internal/together"
 )
 
 // reporter tells the engine how jobs went, and repeats itself until that is certain or the
-// lease is over. Completions that are ready at the same time share a call: with a few
-// calls under way, those that come meanwhile make the next ones. One that comes alone goes
-// alone and at once.
+// lease is over. Completions that are ready at the same time share a call.
 type reporter struct {
 	engine client.JobClient
 	cfg    Config
+	batch  together.Caller[client.Completion, error]
 	// single: completions are not put together, because of the configuration or because
 	// the engine does not know how.
 	single atomic.Bool
-
-	mu    sync.Mutex
-	queue []pending
-	calls int
 }
-
-// pending is a completion that waits for its call.
-type pending struct {
-	completion client.Completion
-	answer     chan error
-}
-
-// maxCalls is how many calls with completions are under way at once. More would make for
-// smaller batches.
-const maxCalls = 4
 
 func newReporter(engine client.JobClient, cfg Config) *reporter {
 	r := &reporter{engine: engine, cfg: cfg}
 	r.single.Store(cfg.Batch == 1)
+	r.batch = together.Caller[client.Completion, error]{Max: cfg.Batch, Call: r.completeAll}
 	return r
 }
 
@@ -48,7 +34,8 @@ func (r *reporter) complete(ctx context.Context, h *hold, c client.Completion) e
 		if r.single.Load() {
 			return r.engine.CompleteJob(ctx, c)
 		}
-		return r.together(ctx, c)
+		answer, err := r.batch.Do(ctx, c)
+		return errors.Join(err, answer)
 	})
 }
 
@@ -56,12 +43,15 @@ func (r *reporter) fail(ctx context.Context, h *hold, f client.Failure) error {
 	return r.persist(ctx, h, func(ctx context.Context) error { return r.engine.FailJob(ctx, f) })
 }
 
+// callLimit is how long the engine may take to answer a report.
+func (r *reporter) callLimit() time.Duration { return max(r.cfg.Lease/3, time.Second) }
+
 // persist repeats a call, at least once, for as long as the lease lasts, which heartbeats
 // extend meanwhile. It may be repeated: the engine takes a report that it has taken
 // already for what it is.
 func (r *reporter) persist(ctx context.Context, h *hold, call func(context.Context) error) error {
 	for attempt := 0; ; attempt++ {
-		callCtx, cancel := context.WithTimeout(ctx, max(r.cfg.Lease/3, time.Second))
+		callCtx, cancel := context.WithTimeout(ctx, r.callLimit())
 		err := call(callCtx)
 		cancel()
 		if err == nil || !client.Retryable(err) || ctx.Err() != nil {
@@ -89,60 +79,17 @@ func backoff(attempt int) time.Duration {
 	return time.Duration(float64(d) * (0.8 + 0.4*rand.Float64()))
 }
 
-// together hands a completion to the next call.
-func (r *reporter) together(ctx context.Context, c client.Completion) error {
-	p := pending{completion: c, answer: make(chan error, 1)}
-	r.mu.Lock()
-	r.queue = append(r.queue, p)
-	if r.calls < maxCalls {
-		r.calls++
-		go r.flush(context.WithoutCancel(ctx))
-	}
-	r.mu.Unlock()
-	select {
-	case err := <-p.answer:
-		return err
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// flush makes calls until nothing waits.
-func (r *reporter) flush(ctx context.Context) {
-	for {
-		r.mu.Lock()
-		if len(r.queue) == 0 {
-			r.calls--
-			r.mu.Unlock()
-			return
+func (r *reporter) completeAll(ctx context.Context, completions []client.Completion) []error {
+	ctx, cancel := context.WithTimeout(ctx, r.callLimit())
+	defer cancel()
+	if len(completions) > 1 {
+		errs := r.engine.CompleteJobs(ctx, completions)
+		if len(errs) == len(completions) && !errors.Is(errs[0], client.ErrUnsupported) {
+			return errs
 		}
-		n := min(len(r.queue), r.cfg.Batch)
-		batch := r.queue[:n:n]
-		r.queue = append([]pending(nil), r.queue[n:]...)
-		r.mu.Unlock()
-
-		callCtx, cancel := context.WithTimeout(ctx, max(r.cfg.Lease/3, time.Second))
-		for i, err := range r.send(callCtx, batch) {
-			batch[i].answer <- err
-		}
-		cancel()
+		r.single.Store(true)
 	}
-}
-
-func (r *reporter) send(ctx context.Context, batch []pending) []error {
-	if len(batch) == 1 {
-		return []error{r.engine.CompleteJob(ctx, batch[0].completion)}
-	}
-	completions := make([]client.Completion, len(batch))
-	for i, p := range batch {
-		completions[i] = p.completion
-	}
-	errs := r.engine.CompleteJobs(ctx, completions)
-	if len(errs) == len(batch) && !errors.Is(errs[0], client.ErrUnsupported) {
-		return errs
-	}
-	r.single.Store(true)
-	errs = make([]error, len(batch))
+	errs := make([]error, len(completions))
 	for i, c := range completions {
 		errs[i] = r.engine.CompleteJob(ctx, c)
 	}

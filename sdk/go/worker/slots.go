@@ -17,6 +17,9 @@ func newSlots(n int) *slots { return &slots{free: n, changed: make(chan struct{}
 // take waits until at least one slot is free and takes up to n of those that are.
 func (s *slots) take(ctx context.Context, n int) (int, error) {
 	for {
+		if ctx.Err() != nil {
+			return 0, context.Cause(ctx)
+		}
 		s.mu.Lock()
 		if s.free > 0 {
 			n = min(n, s.free)

@@ -161,6 +161,9 @@ func (e *Engine) judge(op Call, jobID, workerID string, token int64) (j *Job, ag
 	switch {
 	case !ok:
 		return nil, false, &client.Error{Op: string(op), Kind: client.ErrNotFound, Code: "job_not_found", Message: "there is no job " + jobID}
+	case j.Status == Locked && j.WorkerID == "" && (token == 0 || token == j.Token):
+		j.WorkerID = workerID
+		return j, false, nil
 	case j.WorkerID != workerID || (token != 0 && token != j.Token):
 		return nil, false, &client.Error{Op: string(op), Kind: client.ErrConflict, Code: "lease_lost", Message: "the lease of the job is lost: it is " + string(j.Status)}
 	case j.Status == Completed:

@@ -174,6 +174,22 @@ func (e *Engine) Expire(id string) {
 	}
 }
 
+// Dispatch leases a job to nobody in particular, as an engine does that dispatches over
+// Kafka: whoever beats or reports first has it. It returns the token of the lease.
+func (e *Engine) Dispatch(id string) int64 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	j := e.jobs[id]
+	j.Status, j.WorkerID, j.LockExpiresAt = Locked, "", time.Now().Add(e.lease)
+	j.Leases++
+	j.Attempt = len(j.Failures) + 1
+	if !e.bare {
+		j.Token++
+	}
+	e.wake()
+	return j.Token
+}
+
 // DispatchOverKafka makes polls answer client.ErrPollingDisabled, or stops doing so.
 func (e *Engine) DispatchOverKafka(on bool) {
 	e.mu.Lock()
