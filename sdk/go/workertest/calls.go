@@ -201,7 +201,13 @@ func (e *Engine) CompleteJobs(_ context.Context, cs []client.Completion) []error
 	return errs
 }
 
+// maxVariables is what a real engine takes, unless it is told otherwise.
+const maxVariables = 1 << 20
+
 func (e *Engine) complete(op Call, c client.Completion) error {
+	if len(c.Variables) > maxVariables {
+		return &client.Error{Op: string(op), Kind: client.ErrInvalid, Code: "variables_too_large", Message: "the variables have more than 1 MiB"}
+	}
 	if len(c.Variables) > 0 {
 		var object map[string]json.RawMessage
 		if err := json.Unmarshal(c.Variables, &object); err != nil {
