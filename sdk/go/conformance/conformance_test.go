@@ -1,6 +1,8 @@
 package conformance_test
 
 import (
+	"flag"
+	"os"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -10,6 +12,15 @@ import (
 	"github.com/millrace/millrace/sdk/go/conformance"
 	"github.com/millrace/millrace/sdk/go/workertest"
 )
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	// Scenarios mostly wait for leases to end; they can do that all at once.
+	if err := flag.Set("test.parallel", "64"); err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
 
 // TestEngineInMemory runs all scenarios against the engine of package workertest: called
 // directly, over REST and over gRPC. Real engines are in e2e/workflows.

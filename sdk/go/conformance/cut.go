@@ -28,14 +28,18 @@ func (c *cut) through(ctx context.Context, call func(context.Context) error) err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	answered := make(chan error, 1)
-	go func() { answered <- call(ctx) }()
+	var err error
+	answered := make(chan struct{})
+	go func() {
+		defer close(answered)
+		err = call(ctx)
+	}()
 	select {
-	case err := <-answered:
+	case <-answered:
 		return err
 	case <-c.done:
 		cancel()
-		_ = <-answered // nobody hears it
+		<-answered
 		return gone
 	}
 }

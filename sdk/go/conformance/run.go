@@ -168,7 +168,7 @@ func (h *harness) do(a Action) {
 	case a.Kill:
 		h.worker.cut.off()
 		h.worker.stop()
-		_ = <-h.worker.end // what it thinks of its end does not matter
+		h.t.Logf("the worker that was killed ended with: %v", <-h.worker.end)
 		h.worker = nil
 	case a.Start:
 		h.start()
