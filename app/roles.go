@@ -32,6 +32,7 @@ func roles(cfg configs.Config) fx.Option {
 	add(configs.RoleProjections, projectionsModule, nil)
 	start = append(start, fx.Invoke(runRouter))
 	add(configs.RoleAPI, apiModule, runAPI)
+	add(configs.RoleAPI, fx.Options(), runGRPC)
 	start = append(start, fx.Invoke(runAdmin))
 	return fx.Options(append(parts, start...)...)
 }

@@ -164,17 +164,26 @@ func (v *validation) listeners() {
 	number(v, "api.max_streams", c.API.MaxStreams, 1, 100_000)
 	tls := c.API.TLS
 	v.pair("api.tls", tls.CertFile, tls.KeyFile)
-	loopback, ok := v.address("api.listen", c.API.Listen)
-	switch {
-	case !ok || loopback:
-	case c.API.Auth.Mode == AuthOff:
-		v.fault("api.auth.mode", "off is accepted on loopback addresses only, and api.listen is %s", c.API.Listen)
-	case !tls.Enabled() && !c.InsecureAllowRemote:
-		v.fault("api.listen", "%s can be reached from other machines, where tokens travel in the clear: set api.tls, or accept it with --insecure-allow-remote", c.API.Listen)
+	v.apiListener("api.listen", c.API.Listen)
+	number(v, "grpc.max_message_bytes", c.GRPC.MaxMessageBytes, 64*KiB, maxBody)
+	if c.GRPC.Listen != "" {
+		v.apiListener("grpc.listen", c.GRPC.Listen)
 	}
 	v.openListener("admin.listen", c.Admin.Listen)
 	v.openListener("embedded.broker.listen", c.Embedded.Broker.Listen)
 	v.samePorts()
+}
+
+// apiListener checks an address where callers come with tokens.
+func (v *validation) apiListener(path, address string) {
+	loopback, ok := v.address(path, address)
+	switch {
+	case !ok || loopback:
+	case v.c.API.Auth.Mode == AuthOff:
+		v.fault("api.auth.mode", "off is accepted on loopback addresses only, and %s is %s", path, address)
+	case !v.c.API.TLS.Enabled() && !v.c.InsecureAllowRemote:
+		v.fault(path, "%s can be reached from other machines, where tokens travel in the clear: set api.tls, or accept it with --insecure-allow-remote", address)
+	}
 }
 
 // pair checks that a certificate and its key come together.
@@ -196,6 +205,9 @@ func (v *validation) openListener(path, address string) {
 func (v *validation) samePorts() {
 	owner := make(map[string]string)
 	listeners := [][2]string{{"api.listen", v.c.API.Listen}, {"admin.listen", v.c.Admin.Listen}}
+	if v.c.GRPC.Listen != "" {
+		listeners = append(listeners, [2]string{"grpc.listen", v.c.GRPC.Listen})
+	}
 	if v.c.Embedded.Broker.Enabled {
 		listeners = append(listeners, [2]string{"embedded.broker.listen", v.c.Embedded.Broker.Listen})
 	}
