@@ -50,7 +50,7 @@ func KafkaConfig(cfg configs.Config, log *slog.Logger) kafka.Config {
 // PostgresConfig translates the settings for the database.
 func PostgresConfig(cfg configs.Config) postgres.Config {
 	p := cfg.Postgres
-	return postgres.Config{DSN: p.DSN, MaxConns: p.MaxConns, ConnectTimeout: p.ConnectTimeout}
+	return postgres.Config{DSN: p.DSN, MaxConns: p.MaxConns, MinConns: p.MinConns, ConnectTimeout: p.ConnectTimeout}
 }
 
 // connect waits for the servers until the start deadline and checks schema and

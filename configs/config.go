@@ -16,7 +16,7 @@ import (
 type Config struct {
 	Env                 string `key:"env" oneof:"development,production" doc:"What this installation is for. Production refuses the embedded broker and the embedded PostgreSQL."`
 	DataDir             string `key:"data_dir" flag:"data-dir" unset:"/var/lib/millrace for root, $XDG_DATA_HOME/millrace or ~/.local/share/millrace for others" doc:"The directory for everything that Millrace keeps on disk."`
-	Roles               []Role `key:"roles" flag:"roles" oneof:"api,coordinator,worker,projections,relay,maintenance" doc:"What this process does."`
+	Roles               []Role `key:"roles" flag:"roles" oneof:"api,workflows,coordinator,worker,projections,relay,maintenance" doc:"What this process does."`
 	InsecureAllowRemote bool   `key:"insecure_allow_remote" flag:"insecure-allow-remote" doc:"Accept addresses other than loopback although TLS or authentication is off. Only for networks that you trust."`
 
 	StartDeadline time.Duration `key:"start_deadline" flag:"start-deadline" doc:"How long to wait for Kafka and PostgreSQL at start before giving up."`
@@ -29,6 +29,8 @@ type Config struct {
 	Postgres    Postgres                    `key:"postgres" doc:"The connection to PostgreSQL."`
 	Embedded    Embedded                    `key:"embedded" doc:"The servers that run inside or under this process."`
 	Topics      map[topics.Topic]TopicTable `key:"topics" doc:"The topics, by logical name. Further task topics are declared by naming them, as topics.execution_tasks_gpu: what follows execution_tasks_ is lower-case letters, digits and '_'."`
+	Workflows   Workflows                   `key:"workflows" doc:"The running of workflow instances."`
+	Jobs        Jobs                        `key:"jobs" doc:"The jobs of service tasks, which workers do."`
 	Coordinator Coordinator                 `key:"coordinator" doc:"What decides when an execution may run."`
 	Worker      Worker                      `key:"worker" doc:"What runs executions."`
 	Results     Results                     `key:"results" doc:"Where results are kept that are too long for events."`
@@ -91,6 +93,18 @@ type GraphQL struct {
 	Timeout       time.Duration `key:"timeout" doc:"How long a query may take."`
 }
 
+// Workflows configures the running of workflow instances.
+type Workflows struct {
+	MaxVariablesBytes Size `key:"max_variables_bytes" doc:"How long the variables of an instance may be, as JSON. What would make them longer is refused, or fails its step."`
+	Lifecycle         bool `key:"lifecycle" doc:"Publish lifecycle events (CloudEvents, topics.flow-lifecycle-out), which the data index is built from. Without Kafka they are off."`
+	AuditLog          bool `key:"audit_log" doc:"Show the audit log of instances. What happened is kept in any case: instances go by it."`
+}
+
+// Jobs configures the jobs of service tasks.
+type Jobs struct {
+	DispatchMode string `key:"dispatch_mode" flag:"dispatch-mode" oneof:"polling,kafka_outbox" doc:"How jobs reach workers: they ask for them, which needs PostgreSQL alone, or read them from topics workflow.jobs.<jobType>. All processes of an installation must agree; a restart changes it."`
+}
+
 // Admin configures the listener for operators.
 type Admin struct {
 	Listen string `key:"listen" flag:"admin-listen" doc:"The address of /metrics and /debug/pprof. It has neither TLS nor authentication."`
@@ -132,6 +146,7 @@ type SASL struct {
 type Postgres struct {
 	DSN            secret.Secret `key:"dsn" flag:"postgres-dsn" unset:"DATABASE_URL, else the PG* variables, else the embedded PostgreSQL, or that of a running millrace up with the same data directory" doc:"The data source name, as a URL or as key=value pairs."`
 	MaxConns       int32         `key:"max_conns" doc:"The most connections in this process's pool; 0 is 4 per core, at least 10."`
+	MinConns       int32         `key:"min_conns" doc:"How many connections the pool keeps open at least."`
 	ConnectTimeout time.Duration `key:"connect_timeout" doc:"How long one attempt to connect may take."`
 	StorageLimit   Size          `key:"storage_limit" doc:"The size to which the database may grow, for the metric that tells when it is full; 0 is not known, except on the disk of the embedded PostgreSQL."`
 }

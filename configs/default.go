@@ -21,6 +21,9 @@ type Role string
 const (
 	// RoleAPI serves the REST API.
 	RoleAPI Role = "api"
+	// RoleWorkflows fires the timers of workflow instances, and gives jobs to others whose
+	// workers went away.
+	RoleWorkflows Role = "workflows"
 	// RoleCoordinator admits executions.
 	RoleCoordinator Role = "coordinator"
 	// RoleWorker runs executions.
@@ -35,7 +38,7 @@ const (
 
 // AllRoles returns every role. The caller may change the slice.
 func AllRoles() []Role {
-	return []Role{RoleAPI, RoleCoordinator, RoleWorker, RoleProjections, RoleRelay, RoleMaintenance}
+	return []Role{RoleAPI, RoleWorkflows, RoleCoordinator, RoleWorker, RoleProjections, RoleRelay, RoleMaintenance}
 }
 
 // The values of Config.Env and Auth.Mode.
@@ -48,6 +51,10 @@ const (
 	// The places of long results: results.store.
 	ResultsPostgres  = "postgres"
 	ResultsDirectory = "directory"
+
+	// The ways of jobs to workers: jobs.dispatch_mode.
+	DispatchPolling = "polling"
+	DispatchKafka   = "kafka_outbox"
 
 	// The drivers of consumers: kafka.driver.
 	DriverFranz  = "franz"
@@ -87,6 +94,8 @@ func Default() Config {
 		Postgres:    Postgres{ConnectTimeout: 5 * time.Second},
 		Embedded:    Embedded{Broker: EmbeddedBroker{Listen: "127.0.0.1:9092"}},
 		Topics:      defaultTopics(),
+		Workflows:   Workflows{MaxVariablesBytes: MiB, Lifecycle: true, AuditLog: true},
+		Jobs:        Jobs{DispatchMode: DispatchPolling},
 		Coordinator: defaultCoordinator(),
 		Worker:      defaultWorker(),
 		Results:     Results{Store: ResultsPostgres},

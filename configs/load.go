@@ -33,6 +33,8 @@ type Sources struct {
 	// Attach takes the addresses of brokers and database that are still unset
 	// from the data directory of a running `millrace up`.
 	Attach bool
+	// BrokersOptional lets brokers be unset, when no role of the process needs Kafka.
+	BrokersOptional bool
 	// Required are paths that must have a value in the end, such as
 	// "kafka.brokers"; an embedded server that is enabled counts as one.
 	Required []string
@@ -77,8 +79,10 @@ func (s Sources) LoadWithOrigins() (Config, Origins, error) {
 	known := byPath(config.fields())
 
 	var found faults
+	file := s.fileLayer(env, known, &found)
 	layers := []layer{
-		s.fileLayer(env, known, &found),
+		file,
+		env.engineLayer(file, &found),
 		env.layer(known, &found),
 		overrideLayer(s.Overrides, known, &found),
 	}
@@ -87,6 +91,7 @@ func (s Sources) LoadWithOrigins() (Config, Origins, error) {
 	found = append(found, faultsOf(config.validate(origins))...)
 	config.checkFiles(origins, &found)
 	s.checkRequired(config, origins, &found)
+	s.checkBrokers(config, origins, &found)
 	return config, origins, found.err()
 }
 
@@ -148,6 +153,9 @@ func (c *Config) apply(layers []layer, found *faults) Origins {
 func (s Sources) derive(c *Config, env environ, origins Origins, found *faults) {
 	c.deriveDataDir(env, origins, found)
 	s.deriveServers(c, env, origins, found)
+	if s.BrokersOptional {
+		c.deriveRoles(origins)
+	}
 	if c.API.Auth.TokenFile == "" {
 		c.API.Auth.TokenFile = filepath.Join(c.DataDir, tokenFile)
 	}

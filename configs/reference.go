@@ -27,6 +27,7 @@ func WriteReference(w io.Writer) error {
 	for _, n := range config.tree().children {
 		writeSection(&out, n.key, n)
 	}
+	writeEngineVariables(&out)
 	if _, err := io.WriteString(w, out.String()); err != nil {
 		return fmt.Errorf("write reference: %w", err)
 	}
@@ -39,7 +40,7 @@ const referenceHead = `<!-- Made from the struct tags in configs/config.go by: g
 
 Every setting can be given in a YAML file (` + "`--config`, `MILLRACE_CONFIG`" + `), by an environment variable, or on the
 command line of ` + "`millrace up` and `millrace serve`" + ` (by its own flag or with ` + "`--set path=value`" + `). Later sources win:
-defaults, file, environment, flags. An unknown key is an error. ` + "`millrace config check`" + ` reports every fault at once;
+defaults, file, the variables of workflow.v1 (at the end of this page), environment, flags. An unknown key is an error. ` + "`millrace config check`" + ` reports every fault at once;
 ` + "`millrace config print`" + ` shows what holds and where it came from.
 
 - **Durations** are written as ` + "`1m30s`, `250ms` or `90d`" + `, **sizes** as ` + "`512KiB` or `1MiB`" + `, **lists** in variables and flags

@@ -164,18 +164,19 @@ func (v *validation) listeners() {
 	number(v, "api.max_streams", c.API.MaxStreams, 1, 100_000)
 	tls := c.API.TLS
 	v.pair("api.tls", tls.CertFile, tls.KeyFile)
-	v.apiListener("api.listen", c.API.Listen)
+	v.secureListener("api.listen", c.API.Listen)
+	v.secureListener("grpc.listen", c.GRPC.Listen)
 	number(v, "grpc.max_message_bytes", c.GRPC.MaxMessageBytes, 64*KiB, maxBody)
-	if c.GRPC.Listen != "" {
-		v.apiListener("grpc.listen", c.GRPC.Listen)
-	}
 	v.openListener("admin.listen", c.Admin.Listen)
 	v.openListener("embedded.broker.listen", c.Embedded.Broker.Listen)
 	v.samePorts()
 }
 
-// apiListener checks an address where callers come with tokens.
-func (v *validation) apiListener(path, address string) {
+// secureListener checks an address that has the authentication and the TLS of the API.
+func (v *validation) secureListener(path, address string) {
+	if address == "" && path != "api.listen" {
+		return
+	}
 	loopback, ok := v.address(path, address)
 	switch {
 	case !ok || loopback:
@@ -204,16 +205,13 @@ func (v *validation) openListener(path, address string) {
 // samePorts reports listeners that are to share an address.
 func (v *validation) samePorts() {
 	owner := make(map[string]string)
-	listeners := [][2]string{{"api.listen", v.c.API.Listen}, {"admin.listen", v.c.Admin.Listen}}
-	if v.c.GRPC.Listen != "" {
-		listeners = append(listeners, [2]string{"grpc.listen", v.c.GRPC.Listen})
-	}
+	listeners := [][2]string{{"api.listen", v.c.API.Listen}, {"grpc.listen", v.c.GRPC.Listen}, {"admin.listen", v.c.Admin.Listen}}
 	if v.c.Embedded.Broker.Enabled {
 		listeners = append(listeners, [2]string{"embedded.broker.listen", v.c.Embedded.Broker.Listen})
 	}
 	for _, l := range listeners {
 		path, address := l[0], l[1]
-		if strings.HasSuffix(address, ":0") {
+		if address == "" || strings.HasSuffix(address, ":0") {
 			continue
 		}
 		if other, taken := owner[address]; taken {
@@ -319,6 +317,13 @@ func (v *validation) postgres() {
 	if p.MaxConns != 0 {
 		number(v, "postgres.max_conns", p.MaxConns, minConns, maxConns)
 	}
+	if p.MinConns != 0 {
+		number(v, "postgres.min_conns", p.MinConns, 0, maxConns)
+	}
+	if p.MaxConns != 0 && p.MinConns > p.MaxConns {
+		v.fault("postgres.min_conns", "must be at most postgres.max_conns (%d), not %d", p.MaxConns, p.MinConns)
+	}
+	number(v, "workflows.max_variables_bytes", v.c.Workflows.MaxVariablesBytes, KiB, 64*MiB)
 	if dsn := p.DSN.Reveal(); dsn != "" && !looksLikeDSN(dsn) {
 		v.fault("postgres.dsn", "want postgres://user@host:5432/database or host=... dbname=...")
 	}

@@ -38,7 +38,7 @@ func (c *cli) serveCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&migrate, "migrate", false, "apply pending migrations at the start")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		sources := c.sources()
-		sources.Required = []string{"kafka.brokers", "postgres.dsn"}
+		sources.Required, sources.BrokersOptional = []string{"postgres.dsn"}, true
 		sources.Overrides = append(sources.Overrides, overrides()...)
 		sources, err := c.withSets(sources, sets)
 		if err != nil {

@@ -45,6 +45,8 @@ type Config struct {
 	// MaxConns bounds the pool. Defaults to 4 per core, at least 10. A process
 	// opens one further connection for Signals.
 	MaxConns int32
+	// MinConns is how many connections stay open at least. Defaults to none.
+	MinConns int32
 	// ConnectTimeout bounds one attempt to connect. Defaults to 5 s.
 	ConnectTimeout time.Duration
 	// ApplicationName is what pg_stat_activity shows. Defaults to "millrace". A
@@ -69,6 +71,9 @@ func (c Config) Validate() error {
 	}
 	if c.MaxConns < 0 {
 		errs = append(errs, fmt.Errorf("max_conns: is %d, want 1 or more", c.MaxConns))
+	}
+	if most := c.withDefaults().MaxConns; c.MinConns < 0 || c.MaxConns >= 0 && c.MinConns > most {
+		errs = append(errs, fmt.Errorf("min_conns: is %d, want 0 to max_conns (%d)", c.MinConns, most))
 	}
 	if c.ConnectTimeout < 0 {
 		errs = append(errs, fmt.Errorf("connect_timeout: is %s, want a positive duration", c.ConnectTimeout))
@@ -118,6 +123,7 @@ func (c Config) pool() (*pgxpool.Config, error) {
 		return nil, dsnError(err)
 	}
 	pool.MaxConns = c.MaxConns
+	pool.MinConns = c.MinConns
 	conn := pool.ConnConfig
 	conn.ConnectTimeout = c.ConnectTimeout
 	if conn.RuntimeParams["application_name"] == "" {

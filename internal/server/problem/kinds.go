@@ -16,6 +16,7 @@ func Kinds() []Kind {
 		DeadLetterNotFound(), DeadLetterNotOpen(), RedriveLimit(), RedriveTopicMissing(),
 		DeadLetterNoEvent(), DeadLetterArchived(), DeadLetterNotArchived(), DeadLetterDeleted(), DeadLetterHeadOfLane(),
 		EditInvalid(), EditConflict(), EditUnchanged(), RedriveNotFound(), RedriveState(), NothingToRedrive(), PurgeNotFound(), PurgeOver(),
+		BadRequest(), WorkflowNotFound(), WorkflowConflict(), JobNotFound(), JobConflict(), PollingOff(), Overloaded(),
 		ReplayNotFound(), ReplayState(), ReplayRefused(), TooManyReplays(),
 		ProjectionNotFound(), RebuildNotFound(), RebuildRefused(),
 		TooManyStreams(), EventsUnavailable(), Unavailable(), ShuttingDown(), Timeout(), Cancelled(), Internal(),
@@ -336,4 +337,40 @@ func RebuildRefused() Kind {
 // TooManyReplays: others have to end first.
 func TooManyReplays() Kind {
 	return Kind{http.StatusTooManyRequests, "too_many_replays", "Too many replays are open"}
+}
+
+// BadRequest: the request can never be right. It is what the contract of workflows
+// answers where other routes say ValidationFailed.
+func BadRequest() Kind {
+	return Kind{http.StatusBadRequest, "bad_request", "The request is not valid"}
+}
+
+// WorkflowNotFound: there is no such definition, instance, step or user task.
+func WorkflowNotFound() Kind {
+	return Kind{http.StatusNotFound, "workflow_not_found", "There is no such instance, definition, step or task"}
+}
+
+// WorkflowConflict: the instance, step or task is not where the request belongs.
+func WorkflowConflict() Kind {
+	return Kind{http.StatusConflict, "workflow_conflict", "The state of the instance does not allow this"}
+}
+
+// JobNotFound: no job has this id.
+func JobNotFound() Kind {
+	return Kind{http.StatusNotFound, "job_not_found", "There is no such job"}
+}
+
+// JobConflict: the job has ended, or somebody else holds it.
+func JobConflict() Kind {
+	return Kind{http.StatusConflict, "job_conflict", "The state of the job does not allow this"}
+}
+
+// PollingOff: jobs are dispatched over Kafka.
+func PollingOff() Kind {
+	return Kind{http.StatusGone, "polling_off", "Jobs are not polled for in this dispatch mode"}
+}
+
+// Overloaded: more requests wait than may. Nothing was done.
+func Overloaded() Kind {
+	return Kind{http.StatusServiceUnavailable, "overloaded", "There is too much to do at the moment"}
 }

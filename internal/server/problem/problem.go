@@ -16,6 +16,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -49,10 +50,74 @@ type Problem struct {
 	Instance string  `json:"instance,omitempty" doc:"The request id, under which the server's log tells more"`
 	Errors   []Fault `json:"errors,omitempty" doc:"Each thing that is wrong with the request"`
 
+	// Contract is set on the routes of the workflow engine's contract.
+	*Contract
+
 	// RetryAfter becomes the header of that name, in whole seconds rounded up.
 	RetryAfter time.Duration `json:"-"`
 	// Header holds further headers of the response. May be nil.
 	Header http.Header `json:"-"`
+}
+
+// Contract says a problem in the words of the contract of package workflow.v1, whose
+// clients read these members.
+type Contract struct {
+	Word    string `json:"error,omitempty" doc:"On the routes of workflows: the kind of problem in the words of their contract" example:"conflict"`
+	Message string `json:"message,omitempty" doc:"On the routes of workflows: what happened, in words"`
+	Reason  string `json:"reason,omitempty" doc:"The same as message"`
+	// State is where the thing is that the request is about.
+	State string `json:"state,omitempty" doc:"On the routes of workflows: the status that the instance, job or task has" example:"COMPLETED"`
+	// DispatchMode and Hint are of a poll where jobs go over Kafka.
+	DispatchMode string `json:"dispatch_mode,omitempty" doc:"Of a poll where jobs are not polled for" example:"kafka_outbox"`
+	Hint         string `json:"hint,omitempty" doc:"What to do instead"`
+}
+
+type contractKey struct{}
+
+// WithContract returns a context for a request of the workflow engine's contract.
+func WithContract(ctx context.Context) context.Context {
+	return context.WithValue(ctx, contractKey{}, true)
+}
+
+// Speak adds the members of the contract where ctx's request is one of it. It returns p.
+func (p *Problem) Speak(ctx context.Context) *Problem {
+	if ctx.Value(contractKey{}) == nil {
+		return p
+	}
+	said := Contract{}
+	if p.Contract != nil {
+		said = *p.Contract
+	}
+	if said.Word == "" {
+		said.Word = contractWord(p)
+	}
+	said.Message = p.Title
+	if p.Detail != "" {
+		said.Message = p.Detail
+	}
+	for _, f := range p.Errors {
+		said.Message += "; " + f.Parameter + strings.TrimPrefix(f.Pointer, "/") + " " + f.Message
+	}
+	said.Reason = said.Message
+	p.Contract = &said
+	return p
+}
+
+// contractWord is the contract's word for a status; where it has none, our code.
+func contractWord(p *Problem) string {
+	switch p.Status {
+	case http.StatusBadRequest:
+		return "bad-request"
+	case http.StatusNotFound:
+		return "not-found"
+	case http.StatusConflict:
+		return "conflict"
+	case http.StatusUnsupportedMediaType:
+		return "unsupported-format"
+	case http.StatusInternalServerError:
+		return "internal-error"
+	}
+	return strings.ReplaceAll(p.Code, "_", "-")
 }
 
 // Kind is a sort of problem: a row of the table in kinds.go.
@@ -110,8 +175,9 @@ func Write(w http.ResponseWriter, r *http.Request, p *Problem) {
 	if answer.Instance == "" {
 		answer.Instance = InstanceOf(r.Context())
 	}
+	said := answer.Speak(r.Context())
 	h := w.Header()
-	for name, values := range answer.GetHeaders() {
+	for name, values := range said.GetHeaders() {
 		h[name] = values
 	}
 	h.Set("Content-Type", ContentType)
@@ -119,7 +185,7 @@ func Write(w http.ResponseWriter, r *http.Request, p *Problem) {
 	var body bytes.Buffer
 	enc := json.NewEncoder(&body)
 	enc.SetEscapeHTML(false)
-	_ = enc.Encode(&answer) // texts and numbers only: cannot fail
+	_ = enc.Encode(said) // texts and numbers only: cannot fail
 	h.Set("Content-Length", strconv.Itoa(body.Len()))
 	w.WriteHeader(answer.Status)
 	_, _ = w.Write(body.Bytes())

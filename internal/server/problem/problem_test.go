@@ -47,3 +47,15 @@ func TestAProblemOnTheWire(t *testing.T) {
 	assert.Contains(t, w.Body.String(), "<=", "texts are readable as they are")
 	assert.Empty(t, p.Instance, "the problem itself may be shared")
 }
+
+func TestAProblemSpeaksTheContractWhereItIsAskedTo(t *testing.T) {
+	t.Parallel()
+	p := problem.JobConflict().With("job 7 is COMPLETED")
+	assert.Nil(t, p.Speak(t.Context()).Contract)
+	p.Contract = &problem.Contract{State: "COMPLETED"}
+	p.Speak(problem.WithContract(t.Context()))
+	assert.Equal(t, &problem.Contract{Word: "conflict", Message: "job 7 is COMPLETED", Reason: "job 7 is COMPLETED", State: "COMPLETED"}, p.Contract)
+
+	p = problem.BadRequest().With("1 field is not valid", problem.Fault{Pointer: "/jobTypes", Code: "required", Message: "must not be empty"})
+	assert.Equal(t, "1 field is not valid; jobTypes must not be empty", p.Speak(problem.WithContract(t.Context())).Message)
+}

@@ -78,6 +78,9 @@ type Deps struct {
 	Limits      Limits
 	Purges      Purges
 	Queue       Queue
+	Workflows   Workflows
+	Jobs        JobQueue
+	JobRecords  JobRecords
 	Streams     *sse.Streams
 	GraphQL     *graphql.Server
 	Health      *health.Health
@@ -134,8 +137,13 @@ type API struct {
 	deps   Deps
 	config Config
 	json   strictjson.Decoder
-	mux    *http.ServeMux
-	huma   huma.API
+	// contract decodes the bodies of the contract of workflows.
+	contract tolerant
+	// open ends when requests that wait are to be answered: see Close.
+	open  context.Context
+	close context.CancelFunc
+	mux   *http.ServeMux
+	huma  huma.API
 	// schemas are those of the document.
 	schemas huma.Registry
 	// document is /openapi.json.
@@ -145,7 +153,8 @@ type API struct {
 // New returns the API. Its handler still has to be wrapped by server.Wrap. The
 // error says what is wrong with the table of routes.
 func New(deps Deps, config Config) (*API, error) {
-	a := &API{deps: deps, config: config.withDefaults(), mux: http.NewServeMux()}
+	a := &API{deps: deps, config: config.withDefaults(), mux: http.NewServeMux(), contract: tolerant{strictjson.Decoder{Tolerant: true}}}
+	a.open, a.close = context.WithCancel(context.Background())
 	a.deps.Faults.Infrastructure = append(slices.Clone(deps.Faults.Infrastructure), postgres.IsInfrastructure)
 	a.schemas = huma.NewMapRegistry("#/components/schemas/", schemaName)
 	routes := a.routes()
@@ -165,6 +174,10 @@ func New(deps Deps, config Config) (*API, error) {
 
 // ServeHTTP implements http.Handler.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.mux.ServeHTTP(w, r) }
+
+// Close has requests answered that wait for something to happen. It is called when the
+// server begins to stop, and may be called again.
+func (a *API) Close() { a.close() }
 
 // OpenAPI returns the document that /openapi.json answers with.
 func (a *API) OpenAPI() []byte { return a.document }

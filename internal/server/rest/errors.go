@@ -11,8 +11,10 @@ import (
 
 	"github.com/millrace/millrace/internal/consumers"
 	"github.com/millrace/millrace/internal/deadletter"
+	"github.com/millrace/millrace/internal/engine"
 	"github.com/millrace/millrace/internal/execution"
 	"github.com/millrace/millrace/internal/execution/store"
+	"github.com/millrace/millrace/internal/jobs"
 	limitstore "github.com/millrace/millrace/internal/limits/store"
 	"github.com/millrace/millrace/internal/outbox"
 	"github.com/millrace/millrace/internal/postgres"
@@ -24,6 +26,7 @@ import (
 	"github.com/millrace/millrace/internal/server/problem"
 	"github.com/millrace/millrace/internal/server/sse"
 	"github.com/millrace/millrace/internal/server/strictjson"
+	"github.com/millrace/millrace/internal/workflow"
 	"github.com/millrace/millrace/middleware"
 	"github.com/millrace/millrace/topics"
 )
@@ -80,6 +83,16 @@ func errorTable() []mapping {
 		{err: replay.ErrTooMany, kind: problem.TooManyReplays()},
 		{err: replay.ErrKeyConflict, kind: problem.IdempotencyConflict(),
 			detail: "use a new Idempotency-Key for a new replay, and the same replay with the same key"},
+		{err: jobs.ErrNotFound, kind: problem.JobNotFound()},
+		{err: jobs.ErrLeaseLost, kind: problem.JobConflict()},
+		{err: jobs.ErrFinished, kind: problem.JobConflict()},
+		{err: engine.ErrNotFound, kind: problem.WorkflowNotFound()},
+		{err: engine.ErrConflict, kind: problem.WorkflowConflict()},
+		{err: workflow.ErrStale, kind: problem.WorkflowConflict()},
+		{err: engine.ErrInvalid, kind: problem.BadRequest()},
+		{err: workflow.ErrBadInput, kind: problem.BadRequest()},
+		{err: engine.ErrOverloaded, kind: problem.Overloaded(), retryAfter: time.Second},
+		{err: engine.ErrStopped, kind: problem.ShuttingDown(), retryAfter: time.Second},
 		{err: postgres.ErrPageToken, kind: problem.InvalidPageToken()},
 		{err: query.ErrCursor, kind: problem.InvalidPageToken()},
 		{err: query.ErrTimeout, kind: problem.Timeout()},
@@ -121,6 +134,7 @@ func (a *API) Problem(ctx context.Context, err error) *problem.Problem { return 
 func (a *API) problem(ctx context.Context, err error) *problem.Problem {
 	p := a.classify(ctx, err)
 	p.Instance = problem.InstanceOf(ctx)
+	p = p.Speak(ctx)
 	if p.Status >= http.StatusInternalServerError {
 		level := slog.LevelWarn // something that the server needs is away: others report that too
 		if p.Status == http.StatusInternalServerError {
@@ -189,12 +203,24 @@ func requestProblem(err error) *problem.Problem {
 			Parameter: "filter", Pointer: wrong.Pointer, Code: wrong.Code, Message: wrong.Message})
 	case errors.As(err, &limit):
 		return problem.QueryLimit().With(limit.Error())
+	case errors.Is(err, jobs.ErrPollingOff):
+		return pollingOff()
 	case replayProblem(err) != nil:
 		return replayProblem(err)
 	case errors.As(err, &tooLarge):
 		return problem.BodyTooLarge().With(fmt.Sprintf("at most %d bytes are accepted", tooLarge.Limit))
 	}
 	return nil
+}
+
+// pollingOff tells a worker that polls where jobs go over Kafka.
+func pollingOff() *problem.Problem {
+	p := problem.PollingOff().With(jobs.ErrPollingOff.Error())
+	p.Contract = &problem.Contract{
+		Word: "poll path disabled", DispatchMode: string(jobs.KafkaOutbox),
+		Hint: "consume directly from Kafka topic workflow.jobs.<jobType>",
+	}
+	return p
 }
 
 // editProblem says where an edited record is wrong.

@@ -27,7 +27,7 @@ func transformError(ctx huma.Context, _ string, v any) (any, error) {
 		p.Errors = append(p.Errors, problem.Fault{Parameter: name, Code: code, Message: message})
 	}
 	p.Instance = problem.InstanceOf(ctx.Context())
-	return p, nil
+	return p.Speak(ctx.Context()), nil
 }
 
 // parameterFault gives huma's messages about parameters the codes and the tone of

@@ -28,6 +28,9 @@ func (a *API) humaConfig() huma.Config {
 			},
 			Tags: []*huma.Tag{
 				{Name: tagExecutions, Description: "Requested runs and their results"},
+				{Name: tagInstances, Description: "Instances of workflows: start them, look at them, lead them on"},
+				{Name: tagUserTasks, Description: "What workflows ask people to do"},
+				{Name: tagJobs, Description: "What workflows ask workers to do: claim, complete, fail, keep"},
 				{Name: tagQueue, Description: "What waits for admission, and what people can do about it"},
 				{Name: tagDeadLetters, Description: "Records that consumers gave up on"},
 				{Name: tagEvents, Description: "Histories and live events"},
@@ -74,9 +77,9 @@ func (a *API) openAPI() ([]byte, error) {
 	delete(schemas, "ErrorDetail")
 	for name, s := range schemas {
 		tidy(s)
-		// Requests with unknown fields are refused. Answers get new fields in time, and
-		// readers have to expect that.
-		if !strings.HasPrefix(name, "Submit") && !strings.HasSuffix(name, "Request") {
+		// Requests with unknown fields are refused, but for those of the contract of
+		// workflows. Answers get new fields in time, and readers have to expect that.
+		if !strings.HasPrefix(name, "Submit") && !strings.HasSuffix(name, "Request") || ofContract(name) {
 			s.AdditionalProperties = nil
 		}
 	}
@@ -95,6 +98,16 @@ func (a *API) openAPI() ([]byte, error) {
 		return nil, fmt.Errorf("write the OpenAPI document: %w", err)
 	}
 	return append(text, '\n'), nil
+}
+
+// ofContract says whether a schema is of a request of the contract of workflows.
+func ofContract(name string) bool {
+	for _, prefix := range []string{"StartInstance", "InstanceAction", "CorrelateSignal", "UserTask", "Job"} {
+		if strings.HasPrefix(name, prefix) {
+			return true
+		}
+	}
+	return false
 }
 
 // tidy removes from a schema that lists may be null: ours never are.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace/millrace/internal/server/auth"
 	"github.com/millrace/millrace/internal/server/graphql"
+	"github.com/millrace/millrace/internal/server/problem"
 )
 
 // route is one row of the table of routes.
@@ -19,6 +20,9 @@ type route struct {
 	scope auth.Scope
 	// stream marks routes that are not bounded by the request timeout.
 	stream bool
+	// contract marks routes of the contract of package workflow.v1, whose problems speak
+	// its words too.
+	contract bool
 	// page, if set, answers browsers that ask for a page instead of data. It needs no
 	// token.
 	page http.HandlerFunc
@@ -34,6 +38,9 @@ func (r route) pattern() string { return r.method + " " + r.path }
 
 const (
 	tagExecutions  = "executions"
+	tagInstances   = "instances"
+	tagUserTasks   = "user-tasks"
+	tagJobs        = "jobs"
 	tagQueue       = "queue"
 	tagDeadLetters = "dead-letters"
 	tagOutbox      = "outbox"
@@ -55,6 +62,34 @@ func (a *API) routes() []route {
 		{method: post, path: "/v1/executions:batch", scope: auth.Write, op: a.batchDoc(), handler: a.submitBatch},
 		{method: get, path: "/v1/executions", scope: auth.Read, op: listDoc(), typed: typed(a, a.list)},
 		{method: get, path: "/v1/executions/statistics", scope: auth.Read, op: statisticsDoc("get-execution-statistics", "Numbers of executions", tagExecutions), typed: typed(a, a.executionStatistics)},
+		{method: post, path: "/v1/instances", scope: auth.Write, contract: true, op: a.startInstanceDoc(), handler: a.startInstance},
+		{method: post, path: "/v1/instances:batch", scope: auth.Write, contract: true, op: a.startInstancesDoc(), handler: a.startInstances},
+		{method: post, path: "/v1/definitions/{id}/instances", scope: auth.Write, contract: true, op: a.startInstanceOfDoc(), handler: a.startInstanceOf},
+		{method: get, path: "/v1/instances", scope: auth.Read, contract: true, op: instancesDoc(), typed: typed(a, a.instances)},
+		{method: get, path: "/v1/instances/{id}", scope: auth.Read, contract: true, stream: true, op: a.instanceDoc(), handler: a.instance},
+		{method: get, path: "/v1/instances/{id}/history", scope: auth.Read, contract: true, op: instanceHistoryDoc(), typed: typed(a, a.instanceHistory)},
+		{method: get, path: "/v1/instances/{id}/audit", scope: auth.Read, contract: true, op: instanceAuditDoc(), typed: typed(a, a.instanceAudit)},
+		{method: post, path: "/v1/instances/{id}/cancel", scope: auth.Write, contract: true, op: a.instanceActionDoc(cancelAction()), handler: a.instanceAction(a.cancelInstance)},
+		{method: post, path: "/v1/instances/{id}/suspend", scope: auth.Write, contract: true, op: a.instanceActionDoc(suspendAction()), handler: a.instanceAction(a.suspendInstance)},
+		{method: post, path: "/v1/instances/{id}/resume", scope: auth.Write, contract: true, op: a.instanceActionDoc(resumeAction()), handler: a.instanceAction(a.resumeInstance)},
+		{method: post, path: "/v1/instances/{id}/retry", scope: auth.Write, contract: true, op: a.instanceActionDoc(retryAction()), handler: a.instanceAction(a.retryInstance)},
+		{method: post, path: "/v1/instances/{id}/compensate", scope: auth.Write, contract: true, op: a.instanceActionDoc(compensateAction()), handler: a.instanceAction(a.compensateInstance)},
+		{method: post, path: "/v1/instances/{id}/signals/{step}", scope: auth.Write, contract: true, op: a.signalDoc(), handler: a.signalInstance},
+		{method: post, path: "/v1/signals", scope: auth.Write, contract: true, op: a.correlateDoc(), handler: a.correlate},
+		{method: get, path: "/v1/user-tasks", scope: auth.Read, contract: true, op: userTasksDoc(), typed: typed(a, a.userTasks)},
+		{method: post, path: "/v1/user-tasks/{id}/complete", scope: auth.Write, contract: true, op: a.completeUserTaskByIDDoc(), handler: a.completeUserTaskByID},
+		{method: post, path: "/v1/instances/{id}/user-tasks/{step}/complete", scope: auth.Write, contract: true, op: a.completeUserTaskDoc(), handler: a.completeUserTask},
+		{method: post, path: "/v1/instances/{id}/user-tasks/{step}/claim", scope: auth.Write, contract: true, op: a.claimDoc(), handler: a.userTaskClaim(a.claimUserTask)},
+		{method: post, path: "/v1/instances/{id}/user-tasks/{step}/unclaim", scope: auth.Write, contract: true, op: a.unclaimDoc(), handler: a.userTaskClaim(a.unclaimUserTask)},
+		{method: post, path: "/v1/jobs/poll", scope: auth.Write, contract: true, stream: true, op: a.pollJobsDoc(), handler: a.pollJobs},
+		{method: post, path: "/v1/jobs/complete", scope: auth.Write, contract: true, op: a.completeJobsDoc(), handler: a.completeJobs},
+		{method: post, path: "/v1/jobs/fail", scope: auth.Write, contract: true, op: a.failJobsDoc(), handler: a.failJobs},
+		{method: post, path: "/v1/jobs/heartbeat", scope: auth.Write, contract: true, op: a.heartbeatJobsDoc(), handler: a.heartbeatJobs},
+		{method: post, path: "/v1/jobs/{id}/complete", scope: auth.Write, contract: true, op: a.completeJobDoc(), handler: jobReport(a, a.completeJob)},
+		{method: post, path: "/v1/jobs/{id}/fail", scope: auth.Write, contract: true, op: a.failJobDoc(), handler: jobReport(a, a.failJob)},
+		{method: post, path: "/v1/jobs/{id}/heartbeat", scope: auth.Write, contract: true, op: a.heartbeatJobDoc(), handler: jobReport(a, a.heartbeatJob)},
+		{method: get, path: "/v1/jobs", scope: auth.Read, contract: true, op: jobsDoc(), typed: typed(a, a.jobs)},
+		{method: get, path: "/v1/jobs/{id}", scope: auth.Read, contract: true, op: jobDoc(), typed: typed(a, a.job)},
 		{method: get, path: "/v1/workflow-instances", scope: auth.Read, op: rowsDoc("list-workflow-instances", "List workflow instances, newest first"), typed: typed(a, a.listWorkflows)},
 		{method: get, path: "/v1/workflow-instances/statistics", scope: auth.Read, op: statisticsDoc("get-workflow-instance-statistics", "Numbers of workflow instances", tagDataIndex), typed: typed(a, a.workflowStatistics)},
 		{method: get, path: "/v1/workflow-instances/{id}", scope: auth.Read, op: rowDoc("get-workflow-instance", "Get a workflow instance"), typed: typed(a, a.getWorkflow)},
@@ -202,10 +237,21 @@ func (m routeMux) HandleFunc(pattern string, handler func(http.ResponseWriter, *
 		if !r.stream {
 			h = m.api.limitTime(h)
 		}
-		m.api.mux.Handle(pattern, withPage(r.page, m.api.deps.Guard.Require(r.scope, m.api.fail, h)))
+		h = m.api.deps.Guard.Require(r.scope, m.api.fail, h)
+		if r.contract {
+			h = inContract(h)
+		}
+		m.api.mux.Handle(pattern, withPage(r.page, h))
 		return
 	}
 	panic("rest: route " + pattern + " is not in the table")
+}
+
+// inContract has the problems of a route speak the words of the contract of workflows.
+func inContract(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		next.ServeHTTP(w, r.WithContext(problem.WithContract(r.Context())))
+	})
 }
 
 // withPage lets browsers have a page where others have data.

@@ -7,6 +7,9 @@
 // with its JSON pointer and a stable code, so that a person mends a request in
 // one go. Null counts as absent.
 //
+// A tolerant decoder is as lenient about names as encoding/json, for contracts whose
+// readers always were: unknown fields are ignored, and case does not matter.
+//
 // A document is checked against the Go type first and then decoded by
 // encoding/json, so what a field means is decided in one place.
 package strictjson
@@ -67,7 +70,11 @@ func (e *FaultsError) Error() string {
 
 // Decoder decodes documents. The zero value is ready to use and safe for
 // concurrent use; it remembers the fields of the types it has seen.
-type Decoder struct{ fields sync.Map }
+type Decoder struct {
+	// Tolerant ignores unknown fields and the case of known ones.
+	Tolerant bool
+	fields   sync.Map
+}
 
 // Decode decodes data into dst, a pointer to a struct. The error is a
 // *SyntaxError or a *FaultsError. prefix stands before each pointer: where data
@@ -162,6 +169,9 @@ func (c *checker) object(pointer string, fields map[string]reflect.Type, elem re
 		c.peek()
 		c.pos++ // :
 		at := pointer + "/" + Escape(name)
+		if c.decoder.Tolerant && fields != nil {
+			name = knownAs(name, fields)
+		}
 		if _, twice := seen[name]; twice {
 			c.fault(at, DuplicateField, "is given more than once")
 		}
@@ -170,9 +180,12 @@ func (c *checker) object(pointer string, fields map[string]reflect.Type, elem re
 		if fields != nil {
 			t, known = fields[name]
 		}
-		if known {
+		switch {
+		case known:
 			c.value(at, t)
-		} else {
+		case c.decoder.Tolerant:
+			c.skip()
+		default:
 			c.skip()
 			c.fault(at, UnknownField, "is not a known field%s", suggestion(name, fields))
 		}
@@ -181,6 +194,19 @@ func (c *checker) object(pointer string, fields map[string]reflect.Type, elem re
 		}
 	}
 	c.pos++ // }
+}
+
+// knownAs returns the name of the field that encoding/json would take a name for.
+func knownAs(name string, fields map[string]reflect.Type) string {
+	if _, exact := fields[name]; exact {
+		return name
+	}
+	for field := range fields {
+		if strings.EqualFold(field, name) {
+			return field
+		}
+	}
+	return name
 }
 
 func (c *checker) array(pointer string, elem reflect.Type) {

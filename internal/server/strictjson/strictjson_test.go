@@ -142,3 +142,18 @@ func FuzzDecode(f *testing.F) {
 		require.Equal(t, want, v)
 	})
 }
+
+func TestATolerantDecoderPassesOverNames(t *testing.T) {
+	t.Parallel()
+	d := strictjson.Decoder{Tolerant: true}
+	var v outer
+	require.NoError(t, d.Decode([]byte(`{"NAME":"n","more":{"any":[1]},"inner":{"Size":3,"colour":"red"},"labels":{"A":"1"}}`), "", &v))
+	assert.Equal(t, "n", v.Name)
+	assert.Equal(t, 3, *v.Inner.Size)
+	assert.Equal(t, map[string]string{"A": "1"}, v.Labels, "keys of maps are data")
+
+	err := d.Decode([]byte(`{"Name":1,"inner":{"SIZE":"x"},"on":true,"ON":false}`), "", &v)
+	var faults *strictjson.FaultsError
+	require.ErrorAs(t, err, &faults)
+	assert.Len(t, faults.Faults, 3, "what is known is checked as strictly: %v", err)
+}
