@@ -36,13 +36,21 @@ func combinations() [][]configs.Role {
 func TestEveryCombinationOfRolesIsComplete(t *testing.T) {
 	t.Parallel()
 	sets := combinations()
-	require.Len(t, sets, 2+6+15)
+	require.Len(t, sets, 2+7+21)
 	for _, set := range sets {
 		cfg := configs.Default()
-		cfg.Roles = set
+		cfg.Roles, cfg.Kafka.Brokers = set, []string{"127.0.0.1:1"}
 		o := newOptions([]Option{Consumer(newNothing)})
 		assert.NoError(t, fx.ValidateApp(assembly(cfg, o, &connections{}, &addresses{})), "%v", set)
 	}
+}
+
+func TestRolesThatDoWithoutKafkaAreComplete(t *testing.T) {
+	t.Parallel()
+	cfg := configs.Default()
+	cfg.Roles = configs.BrokerlessRoles()
+	require.True(t, cfg.Brokerless())
+	require.NoError(t, fx.ValidateApp(assembly(cfg, newOptions(nil), &connections{}, &addresses{})))
 }
 
 func newNothing(*slog.Logger) (pipeline.Consumer, error) {

@@ -23,6 +23,7 @@ import (
 type connections struct {
 	pool  *pgxpool.Pool
 	kafka kafka.Config
+	// admin is nil in a process without Kafka.
 	admin *kafka.Admin
 	// unused closes what was made, in case that the program cannot be assembled and
 	// so is never stopped either. fx makes one thing at a time.
@@ -74,6 +75,10 @@ func connect(ctx context.Context, cfg configs.Config, o *options) (*connections,
 func (c *connections) prepare(ctx context.Context, cfg configs.Config, o *options, within time.Duration) error {
 	if err := c.schema(ctx, o); err != nil {
 		return err
+	}
+	if cfg.Brokerless() {
+		o.log.WarnContext(ctx, "this process runs without Kafka", "notice", withoutKafka, "roles", cfg.Roles)
+		return nil
 	}
 	admin, err := kafka.NewAdmin(c.kafka)
 	if err != nil {

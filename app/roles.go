@@ -25,12 +25,16 @@ func roles(cfg configs.Config) fx.Option {
 	}
 	add(configs.RoleRelay, relayModule, runRelay)
 	add(configs.RoleMaintenance, maintenanceModule, runMaintenance)
-	add(configs.RoleMaintenance, fx.Provide(newReplayKeeper), runReplays)
-	add(configs.RoleMaintenance, fx.Provide(newRebuildKeeper), runRebuilds)
+	if !cfg.Brokerless() { // both read and write topics
+		add(configs.RoleMaintenance, fx.Provide(newReplayKeeper), runReplays)
+		add(configs.RoleMaintenance, fx.Provide(newRebuildKeeper), runRebuilds)
+	}
 	add(configs.RoleCoordinator, coordinatorModule, runCoordinator)
 	add(configs.RoleWorker, workerModule, runWorker)
 	add(configs.RoleProjections, projectionsModule, nil)
-	start = append(start, fx.Invoke(runRouter))
+	if !cfg.Brokerless() { // without Kafka there is nothing to consume, whatever roles offer consumers
+		start = append(start, fx.Invoke(runRouter))
+	}
 	add(configs.RoleAPI, apiModule, runAPI)
 	add(configs.RoleAPI, fx.Options(), runGRPC)
 	start = append(start, fx.Invoke(runAdmin))

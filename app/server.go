@@ -55,14 +55,21 @@ type addresses struct{ api, admin, grpc string }
 
 // newHealth says what this process needs to be ready.
 func newHealth(c *connections) *health.Health {
+	broker := health.Check{Name: "kafka", Note: withoutKafka}
+	if c.admin != nil {
+		broker = health.Check{Name: "kafka", Run: c.admin.Ping}
+	}
 	return health.New(
 		health.Check{Name: "postgres", Run: c.pool.Ping},
-		health.Check{Name: "kafka", Run: c.admin.Ping},
+		broker,
 		health.Check{Name: "migrations", Run: func(ctx context.Context) error {
 			return postgres.CheckCurrent(ctx, c.pool)
 		}},
 	)
 }
+
+// withoutKafka is what a process without Kafka says of itself.
+const withoutKafka = "there is none: workflows run, jobs are polled for, and no events are published"
 
 // newHubs makes a hub for each topic whose events are streamed.
 func newHubs(cfg configs.Config, c *connections, log *slog.Logger, reg prometheus.Registerer) []*sse.Hub {
@@ -150,7 +157,7 @@ func newAPI(
 		Faults:      middleware.Classifier{Infrastructure: []func(error) bool{isInfrastructure}},
 	}, rest.Config{
 		Version: build.Version(), MaxBodyBytes: int64(cfg.API.MaxBodyBytes), Terms: bounds.Terms(),
-		PlaceholderAfter: cfg.DataIndex.PlaceholderAfter,
+		PlaceholderAfter: cfg.DataIndex.PlaceholderAfter, WithoutKafka: cfg.Brokerless(),
 	})
 }
 
@@ -231,10 +238,13 @@ func runAPI(
 	h *health.Health, address *addresses, log *slog.Logger, reg prometheus.Registerer,
 ) error {
 	for _, hub := range hubs {
-		l.run("live events", hub.Run)
+		if !cfg.Brokerless() {
+			l.run("live events", hub.Run)
+		}
 	}
 	config := server.Config{
-		Name: "api", Address: cfg.API.Listen, Setting: "api.listen (--api-listen)", Health: h, OnShutdown: streams.Close,
+		Name: "api", Address: cfg.API.Listen, Setting: "api.listen (--api-listen)", Health: h,
+		OnShutdown: func() { streams.Close(); api.Close() },
 	}
 	config.CertFile, config.KeyFile = cfg.API.TLS.CertFile, cfg.API.TLS.KeyFile
 	s := server.New(config, server.Wrap(api, config, log, server.NewMetrics(reg)), log)

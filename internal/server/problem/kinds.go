@@ -16,7 +16,7 @@ func Kinds() []Kind {
 		DeadLetterNotFound(), DeadLetterNotOpen(), RedriveLimit(), RedriveTopicMissing(),
 		DeadLetterNoEvent(), DeadLetterArchived(), DeadLetterNotArchived(), DeadLetterDeleted(), DeadLetterHeadOfLane(),
 		EditInvalid(), EditConflict(), EditUnchanged(), RedriveNotFound(), RedriveState(), NothingToRedrive(), PurgeNotFound(), PurgeOver(),
-		BadRequest(), WorkflowNotFound(), WorkflowConflict(), JobNotFound(), JobConflict(), PollingOff(), Overloaded(),
+		KafkaOff(), BadRequest(), WorkflowNotFound(), WorkflowConflict(), JobNotFound(), JobConflict(), PollingOff(), Overloaded(),
 		ReplayNotFound(), ReplayState(), ReplayRefused(), TooManyReplays(),
 		ProjectionNotFound(), RebuildNotFound(), RebuildRefused(),
 		TooManyStreams(), EventsUnavailable(), Unavailable(), ShuttingDown(), Timeout(), Cancelled(), Internal(),
@@ -337,6 +337,11 @@ func RebuildRefused() Kind {
 // TooManyReplays: others have to end first.
 func TooManyReplays() Kind {
 	return Kind{http.StatusTooManyRequests, "too_many_replays", "Too many replays are open"}
+}
+
+// KafkaOff: the server runs without Kafka.
+func KafkaOff() Kind {
+	return Kind{http.StatusNotImplemented, "kafka_off", "This needs Kafka, and the server has none"}
 }
 
 // BadRequest: the request can never be right. It is what the contract of workflows

@@ -23,6 +23,9 @@ type route struct {
 	// contract marks routes of the contract of package workflow.v1, whose problems speak
 	// its words too.
 	contract bool
+	// kafka marks routes that are of no use without it: what they take would never be
+	// done, and what they show is not known.
+	kafka bool
 	// page, if set, answers browsers that ask for a page instead of data. It needs no
 	// token.
 	page http.HandlerFunc
@@ -58,8 +61,8 @@ const (
 func (a *API) routes() []route {
 	get, post := http.MethodGet, http.MethodPost
 	return []route{
-		{method: post, path: "/v1/executions", scope: auth.Write, op: a.submitDoc(), handler: a.submit},
-		{method: post, path: "/v1/executions:batch", scope: auth.Write, op: a.batchDoc(), handler: a.submitBatch},
+		{method: post, path: "/v1/executions", kafka: true, scope: auth.Write, op: a.submitDoc(), handler: a.submit},
+		{method: post, path: "/v1/executions:batch", kafka: true, scope: auth.Write, op: a.batchDoc(), handler: a.submitBatch},
 		{method: get, path: "/v1/executions", scope: auth.Read, op: listDoc(), typed: typed(a, a.list)},
 		{method: get, path: "/v1/executions/statistics", scope: auth.Read, op: statisticsDoc("get-execution-statistics", "Numbers of executions", tagExecutions), typed: typed(a, a.executionStatistics)},
 		{method: post, path: "/v1/instances", scope: auth.Write, contract: true, op: a.startInstanceDoc(), handler: a.startInstance},
@@ -104,13 +107,13 @@ func (a *API) routes() []route {
 		{method: get, path: "/v1/executions/{id}", scope: auth.Read, op: getDoc(), typed: typed(a, a.get)},
 		{method: http.MethodPatch, path: "/v1/executions/{id}", scope: auth.Write, op: a.reprioritizeDoc(), handler: a.reprioritize},
 		{method: post, path: "/v1/executions/{id}/cancel", scope: auth.Write, op: a.cancelDoc(), handler: a.cancel},
-		{method: post, path: "/v1/executions/{id}/rerun", scope: auth.Write, op: a.rerunDoc(), handler: a.rerun},
+		{method: post, path: "/v1/executions/{id}/rerun", kafka: true, scope: auth.Write, op: a.rerunDoc(), handler: a.rerun},
 		{method: get, path: "/v1/executions/{id}/explain", scope: auth.Read, op: explainDoc(), typed: typed(a, a.explain)},
-		{method: post, path: "/v1/executions:rerun", scope: auth.Write, op: a.rerunManyDoc(), handler: a.rerunMany},
-		{method: get, path: "/v1/executions/{id}/events", scope: auth.Read, stream: true, op: a.historyDoc(), handler: a.events},
+		{method: post, path: "/v1/executions:rerun", kafka: true, scope: auth.Write, op: a.rerunManyDoc(), handler: a.rerunMany},
+		{method: get, path: "/v1/executions/{id}/events", kafka: true, scope: auth.Read, stream: true, op: a.historyDoc(), handler: a.events},
 		{method: get, path: "/v1/executions/{id}/result", scope: auth.Read, stream: true, op: a.resultDoc(), handler: a.result},
 		{method: get, path: "/v1/executions/{id}/output", scope: auth.Read, stream: true, op: a.outputDoc(), handler: a.output},
-		{method: get, path: "/v1/events", scope: auth.Read, stream: true, op: a.liveDoc(), handler: a.liveEvents},
+		{method: get, path: "/v1/events", kafka: true, scope: auth.Read, stream: true, op: a.liveDoc(), handler: a.liveEvents},
 		{method: get, path: "/v1/queue", scope: auth.Read, op: queueDoc(), typed: typed(a, a.queue)},
 		{method: get, path: "/v1/workers", scope: auth.Read, op: workersDoc(), typed: typed(a, a.workers)},
 		{method: get, path: "/v1/queue/holds", scope: auth.Read, op: listHoldsDoc(), typed: typed(a, a.listHolds)},
@@ -120,10 +123,10 @@ func (a *API) routes() []route {
 		{method: get, path: "/v1/dead-letters/groups", scope: auth.Read, op: groupLettersDoc(), typed: typed(a, a.groupLetters)},
 		{method: get, path: "/v1/dead-letters/lanes", scope: auth.Read, op: listLanesDoc(), typed: typed(a, a.listLanes)},
 		{method: get, path: "/v1/dead-letters/{id}", scope: auth.Read, op: getLetterDoc(), typed: typed(a, a.getLetter)},
-		{method: post, path: "/v1/dead-letters/{id}/redrive", scope: auth.Admin, op: a.redriveLetterDoc(), handler: letterAction(a, true, a.redriveLetter)},
+		{method: post, path: "/v1/dead-letters/{id}/redrive", kafka: true, scope: auth.Admin, op: a.redriveLetterDoc(), handler: letterAction(a, true, a.redriveLetter)},
 		{method: post, path: "/v1/dead-letters/{id}/discard", scope: auth.Admin, op: a.discardDoc(), handler: letterAction(a, false, a.discardLetter)},
 		{method: post, path: "/v1/dead-letters/{id}/edit", scope: auth.Admin, op: a.editDoc(), handler: letterAction(a, false, a.editLetter)},
-		{method: post, path: "/v1/dead-letters:redrive", scope: auth.Admin, op: a.redriveDoc(), handler: letterAction(a, false, a.redriveLetters)},
+		{method: post, path: "/v1/dead-letters:redrive", kafka: true, scope: auth.Admin, op: a.redriveDoc(), handler: letterAction(a, false, a.redriveLetters)},
 		{method: post, path: "/v1/dead-letters:archive", scope: auth.Admin, op: a.archiveDoc(), handler: letterAction(a, false, a.archiveLetters)},
 		{method: post, path: "/v1/dead-letters:restore", scope: auth.Admin, op: a.restoreDoc(), handler: letterAction(a, false, a.restoreLetters)},
 		{method: post, path: "/v1/dead-letters:delete", scope: auth.Admin, op: a.deleteDoc(), handler: letterAction(a, false, a.deleteLetters)},
@@ -138,7 +141,7 @@ func (a *API) routes() []route {
 			handler: a.controlRedrive(DeadLetters.Cancel)},
 		{method: get, path: "/v1/data-index/placeholders", scope: auth.Read, op: listPlaceholdersDoc(), typed: typed(a, a.listPlaceholders)},
 		{method: get, path: "/v1/replays", scope: auth.Read, op: listReplaysDoc(), typed: typed(a, a.listReplays)},
-		{method: post, path: "/v1/replays", scope: auth.Admin, op: a.createReplayDoc(), handler: a.createReplay},
+		{method: post, path: "/v1/replays", kafka: true, scope: auth.Admin, op: a.createReplayDoc(), handler: a.createReplay},
 		{method: get, path: "/v1/replays/{id}", scope: auth.Read, op: getReplayDoc(), typed: typed(a, a.getReplay)},
 		{method: http.MethodPatch, path: "/v1/replays/{id}", scope: auth.Admin, op: a.rateReplayDoc(), handler: changeReplay(a, false, a.rateReplay)},
 		{method: post, path: "/v1/replays/{id}/pause", scope: auth.Admin, op: a.controlReplayDoc("pause", "Let a replay wait"), handler: a.controlReplay(Replays.Pause)},
@@ -147,24 +150,24 @@ func (a *API) routes() []route {
 		{method: get, path: "/v1/projections", scope: auth.Read, op: listProjectionsDoc(), typed: typed(a, a.listProjections)},
 		{method: get, path: "/v1/projections/{name}", scope: auth.Read, op: getProjectionDoc(), typed: typed(a, a.getProjection)},
 		{method: get, path: "/v1/projections/{name}/rebuilds", scope: auth.Read, op: listRebuildsDoc(), typed: typed(a, a.listRebuilds)},
-		{method: post, path: "/v1/projections/{name}/rebuilds", scope: auth.Admin, op: a.createRebuildDoc(), handler: a.createRebuild},
+		{method: post, path: "/v1/projections/{name}/rebuilds", kafka: true, scope: auth.Admin, op: a.createRebuildDoc(), handler: a.createRebuild},
 		{method: get, path: "/v1/projections/{name}/rebuilds/{id}", scope: auth.Read, op: getRebuildDoc(), typed: typed(a, a.getRebuild)},
 		{method: get, path: "/v1/projections/{name}/rebuilds/{id}/differences", scope: auth.Read, op: listDifferencesDoc(), typed: typed(a, a.listDifferences)},
 		{method: post, path: "/v1/projections/{name}/rebuilds/{id}/pause", scope: auth.Admin, op: a.controlRebuildDoc("pause", "Let a rebuild wait"), handler: a.controlRebuild(Rebuilds.Pause)},
 		{method: post, path: "/v1/projections/{name}/rebuilds/{id}/resume", scope: auth.Admin, op: a.controlRebuildDoc("resume", "Let a rebuild go on"), handler: a.controlRebuild(Rebuilds.Resume)},
 		{method: post, path: "/v1/projections/{name}/rebuilds/{id}/cancel", scope: auth.Admin, op: a.controlRebuildDoc("cancel", "End a rebuild; the tables are as they were"), handler: a.controlRebuild(Rebuilds.Cancel)},
-		{method: get, path: "/v1/topics", scope: auth.Read, op: topicsDoc(), typed: typed(a, a.topics)},
+		{method: get, path: "/v1/topics", kafka: true, scope: auth.Read, op: topicsDoc(), typed: typed(a, a.topics)},
 		{method: get, path: "/v1/outbox/events", scope: auth.Read, op: outboxListDoc(), typed: typed(a, a.outboxList)},
 		{method: get, path: "/v1/outbox/backlog", scope: auth.Read, op: outboxBacklogDoc(), typed: typed(a, a.outboxBacklog)},
 		{method: post, path: "/v1/outbox/events/{seq}/retry", scope: auth.Admin, op: a.outboxRetryDoc(), handler: outboxAction(a, a.outboxRetry)},
 		{method: post, path: "/v1/outbox/events/{seq}/skip", scope: auth.Admin, op: a.outboxSkipDoc(), handler: outboxAction(a, a.outboxSkip)},
 		{method: post, path: "/v1/outbox/retry", scope: auth.Admin, op: a.outboxRetryFailedDoc(), handler: outboxAction(a, a.outboxRetryFailed)},
-		{method: post, path: "/v1/outbox/republish", scope: auth.Admin, op: a.outboxRepublishDoc(), handler: outboxAction(a, a.outboxRepublish)},
-		{method: get, path: "/v1/consumers", scope: auth.Read, op: consumerListDoc(), typed: typed(a, a.consumerList)},
-		{method: get, path: "/v1/consumers/{name}", scope: auth.Read, op: consumerGetDoc(), typed: typed(a, a.consumerGet)},
+		{method: post, path: "/v1/outbox/republish", kafka: true, scope: auth.Admin, op: a.outboxRepublishDoc(), handler: outboxAction(a, a.outboxRepublish)},
+		{method: get, path: "/v1/consumers", kafka: true, scope: auth.Read, op: consumerListDoc(), typed: typed(a, a.consumerList)},
+		{method: get, path: "/v1/consumers/{name}", kafka: true, scope: auth.Read, op: consumerGetDoc(), typed: typed(a, a.consumerGet)},
 		{method: post, path: "/v1/consumers/{name}/pause", scope: auth.Admin, op: a.consumerPauseDoc(), handler: consumerAction(a, a.consumerPause)},
 		{method: post, path: "/v1/consumers/{name}/resume", scope: auth.Admin, op: a.consumerResumeDoc(), handler: consumerAction(a, a.consumerResume)},
-		{method: post, path: "/v1/consumers/{name}/seek", scope: auth.Admin, op: a.consumerSeekDoc(), handler: consumerAction(a, a.consumerSeek)},
+		{method: post, path: "/v1/consumers/{name}/seek", kafka: true, scope: auth.Admin, op: a.consumerSeekDoc(), handler: consumerAction(a, a.consumerSeek)},
 		{method: post, path: "/v1/consumers/{name}/partitions/{partition}/retry", scope: auth.Admin, op: a.consumerRetryDoc(), handler: consumerAction(a, a.consumerRetry)},
 		{method: post, path: "/v1/consumers/{name}/partitions/{partition}/dead-letter", scope: auth.Admin, op: a.consumerDeadLetterDoc(), handler: consumerAction(a, a.consumerDeadLetter)},
 		{method: get, path: "/v1/limits", scope: auth.Read, op: listLimitsDoc(), typed: typed(a, a.listLimits)},
@@ -237,6 +240,9 @@ func (m routeMux) HandleFunc(pattern string, handler func(http.ResponseWriter, *
 		if !r.stream {
 			h = m.api.limitTime(h)
 		}
+		if r.kafka && m.api.config.WithoutKafka {
+			h = http.HandlerFunc(m.api.refuseWithoutKafka)
+		}
 		h = m.api.deps.Guard.Require(r.scope, m.api.fail, h)
 		if r.contract {
 			h = inContract(h)
@@ -245,6 +251,10 @@ func (m routeMux) HandleFunc(pattern string, handler func(http.ResponseWriter, *
 		return
 	}
 	panic("rest: route " + pattern + " is not in the table")
+}
+
+func (a *API) refuseWithoutKafka(w http.ResponseWriter, r *http.Request) {
+	a.fail(w, r, problem.KafkaOff().With("the server was started without kafka.brokers, with which it only runs workflows"))
 }
 
 // inContract has the problems of a route speak the words of the contract of workflows.

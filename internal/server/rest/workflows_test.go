@@ -428,3 +428,18 @@ func TestRoutesOfTheContractAreMarked(t *testing.T) {
 		}
 	}
 }
+
+func TestWithoutKafkaRoutesThatNeedItAreRefused(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(d *Deps, c *Config) {
+		c.WithoutKafka = true
+		d.Workflows = &someWorkflows{one: engine.Instance{ID: uuid.MustParse(instanceID)}}
+	})
+	for _, route := range []string{"POST /v1/executions", "POST /v1/executions:batch", "GET /v1/events", "GET /v1/topics", "POST /v1/replays", "GET /v1/consumers"} {
+		method, path, _ := strings.Cut(route, " ")
+		p := requireProblem(t, b.do(method, path, "{}"), 501, "kafka_off")
+		assert.Contains(t, p.Detail, "kafka.brokers")
+	}
+	assert.Equal(t, 200, b.do("GET", "/v1/instances/"+instanceID, "").Code)
+	assert.Equal(t, 200, b.do("GET", "/v1/executions", "").Code, "what is there can be looked at")
+}
