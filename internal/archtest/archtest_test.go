@@ -89,6 +89,11 @@ func rules() []rule {
 			"only its server knows a GraphQL library",
 		},
 		{
+			[]string{"google.golang.org/grpc"},
+			[]string{"api/proto", "internal/server/grpc", "sdk", "bench", "examples", "e2e"},
+			"only its server and its clients know gRPC",
+		},
+		{
 			[]string{module + "/app"},
 			[]string{"cmd", "examples", "bench", "e2e"},
 			"app is the top: what it assembles must not know it",
@@ -129,6 +134,8 @@ func TestDirection(t *testing.T) {
 		"internal/execution":     {"topics", "internal/executor"},
 		"internal/executor/spec": {},
 		"internal/expr":          {},
+		"internal/workflow":      {"internal/expr"},
+		"internal/definitions":   {"internal/workflow", "internal/postgres"},
 		"internal/limits":        {"topics", "internal/expr"},
 		"internal/kafka":         {"topics", "internal/delivery", "internal/kafka", "internal/secret", "internal/crash"},
 		"internal/outbox":        {"topics", "internal/delivery", "internal/postgres", "internal/lease", "internal/crash"},
@@ -171,7 +178,7 @@ func TestPurePackagesDoNoIO(t *testing.T) {
 	t.Parallel()
 	forbidden := []string{"net", "net/http", "os", "os/exec", "database/sql", "github.com/jackc", "github.com/twmb"}
 	for _, p := range packages(t) {
-		if !under(p.short(), "topics", "internal/executor/spec", "internal/expr", "internal/lifecycle") &&
+		if !under(p.short(), "topics", "internal/executor/spec", "internal/expr", "internal/lifecycle", "internal/workflow") &&
 			p.short() != "internal/execution" && p.short() != "internal/limits" {
 			continue
 		}

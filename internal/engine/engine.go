@@ -25,11 +25,13 @@ type Instance struct {
 	Priority          int
 	ParentInstanceID  uuid.UUID
 	ExecutionID       uuid.UUID
-	NextInstanceID    uuid.UUID
-	CorrelationID     string
-	StartedAt         time.Time
-	UpdatedAt         time.Time
-	EndedAt           time.Time
+	// PreviousInstanceID is the instance whose end started this one, NextInstanceID the one
+	// that its own end has started.
+	PreviousInstanceID, NextInstanceID uuid.UUID
+	CorrelationID                      string
+	StartedAt                          time.Time
+	UpdatedAt                          time.Time
+	EndedAt                            time.Time
 }
 
 // StartRequest asks for an instance.
@@ -73,6 +75,8 @@ type Filter struct {
 	DefinitionID, BusinessKey string
 	Statuses                  []workflow.Status
 	Kind                      string
+	// ParentID chooses the instances that an activity of this one has started.
+	ParentID uuid.UUID
 	// Page (from 0) and PageSize (default 20, at most 200) as the public contract has
 	// them; PageToken, opaque, takes the place of Page.
 	Page, PageSize int

@@ -1,6 +1,8 @@
 package expr
 
 import (
+	"errors"
+	"fmt"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -137,4 +139,29 @@ func wordStart(text string) bool {
 // wordPart says whether c goes on with a name; $ is left to what follows it.
 func wordPart(c rune) bool {
 	return c == '_' || unicode.IsLetter(c) || unicode.IsDigit(c)
+}
+
+// plainer says what a fault of the parser is about in the words of the source: what it met,
+// not what was made of that.
+func plainer(err error, source string) error {
+	var fault *SyntaxError
+	if !errors.As(err, &fault) || !strings.HasPrefix(fault.Message, "unexpected token ") {
+		return err
+	}
+	lines := strings.Split(source, "\n")
+	if fault.Line < 1 || fault.Line > len(lines) {
+		return err
+	}
+	line := []rune(lines[fault.Line-1])
+	_, token, quoted := strings.Cut(fault.Message, "(\"")
+	switch at := fault.Column - 1; {
+	case strings.HasPrefix(fault.Message, "unexpected token EOF"):
+		fault.Column = len(line) + 1
+		fault.Message = "it ends where something is missing"
+	case quoted && utf8.RuneCountInString(token) == len(`x")`) && at >= 0 && at < len(line):
+		fault.Message = fmt.Sprintf("unexpected %q", string(line[at]))
+	case quoted:
+		fault.Message = fmt.Sprintf("unexpected %q", strings.TrimSuffix(token, "\")"))
+	}
+	return err
 }

@@ -112,7 +112,7 @@ func Compile[T Result](source string, env Environment) (*Program[T], error) {
 	case open.refused != nil:
 		return nil, open.refused
 	case err != nil:
-		return nil, syntaxError(err)
+		return nil, plainer(syntaxError(err), source)
 	}
 	samples[chargeName] = charge(nil)
 	options = append([]expr.Option{expr.Env(samples), expr.MaxNodes(0)}, env.options(open)...)

@@ -27,6 +27,7 @@ func Judge(h Held, by Holder, report Report) error {
 			return ErrAgain
 		}
 		return h.refuse(ErrLeaseLost)
+	case Completed, Failed, Cancelled:
 	}
 	if mine && (h.Status == Completed && report == Completes || h.Status == Failed && report == Fails) {
 		return ErrAgain

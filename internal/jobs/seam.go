@@ -37,6 +37,8 @@ type Held struct {
 	// Dispatched is true while the job is on its way through Kafka, and nobody needs to
 	// claim it.
 	Dispatched bool
+	// Input is what it gets when that is not the variables of the instance.
+	Input json.RawMessage
 	// OnHold is true while its instance is suspended.
 	OnHold bool
 	// RunAt is when it may be claimed at the earliest.

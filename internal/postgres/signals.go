@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -44,6 +45,7 @@ type Signals struct {
 
 	mu          sync.Mutex
 	subscribers map[string]map[*subscription]struct{}
+	listeners   map[*listener]struct{}
 	// due holds the names to notify others of; sent, when a name was last sent.
 	due  map[string]struct{}
 	sent map[string]time.Time
@@ -54,6 +56,12 @@ type Signals struct {
 }
 
 type subscription struct{ c chan struct{} }
+
+// A listener hears names of other processes.
+type listener struct {
+	prefix string
+	fn     func(name string)
+}
 
 func (s *subscription) wake() {
 	select {
@@ -68,6 +76,7 @@ func NewSignals(pool *pgxpool.Pool, log *slog.Logger) *Signals {
 	s := &Signals{
 		log:         log,
 		subscribers: make(map[string]map[*subscription]struct{}),
+		listeners:   make(map[*listener]struct{}),
 		due:         make(map[string]struct{}),
 		sent:        make(map[string]time.Time),
 		kick:        make(chan struct{}, 1),
@@ -99,6 +108,40 @@ func (s *Signals) Subscribe(name string) (wakes <-chan struct{}, stop func()) {
 		if len(s.subscribers[name]) == 0 {
 			delete(s.subscribers, name)
 		}
+	}
+}
+
+// Listen has fn called with every name that begins with prefix and is woken in another
+// process, and with prefix itself whenever such names may have been missed. It is for
+// names that are too many to subscribe to one by one. What this process wakes itself is
+// not heard. The function must not block; stop may be called more than once.
+func (s *Signals) Listen(prefix string, fn func(name string)) (stop func()) {
+	l := &listener{prefix: prefix, fn: fn}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.listeners[l] = struct{}{}
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.listeners, l)
+	}
+}
+
+// tell calls the listeners of a name; of all, each with its prefix, when it is empty.
+func (s *Signals) tell(name string) {
+	s.mu.Lock()
+	var calls []func()
+	for l := range s.listeners {
+		switch {
+		case name == "":
+			calls = append(calls, func() { l.fn(l.prefix) })
+		case strings.HasPrefix(name, l.prefix):
+			calls = append(calls, func() { l.fn(name) })
+		}
+	}
+	s.mu.Unlock()
+	for _, call := range calls {
+		call()
 	}
 }
 
@@ -201,6 +244,7 @@ func (s *Signals) session(ctx context.Context, again bool) error {
 	}
 	// Whatever was notified before the LISTEN took effect went by unheard.
 	s.wakeEverybody()
+	s.tell("")
 	own := conn.PgConn().PID()
 	for {
 		names, wait := s.takeDue()
@@ -213,6 +257,7 @@ func (s *Signals) session(ctx context.Context, again bool) error {
 		}
 		if n != nil && n.PID != own { // our own subscribers were woken by Wake
 			s.wakeLocal(n.Payload)
+			s.tell(n.Payload)
 		}
 	}
 }

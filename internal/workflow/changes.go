@@ -9,15 +9,20 @@ import (
 type Changes struct {
 	// State is the state afterwards.
 	State State
-	// Begin are activities that begin, and those whose next attempt is due now.
+	// Begin are activities that begin, and those whose next attempt is due: Activity.Attempt
+	// tells which. A job is begun again with the number that it has and keeps its input.
 	Begin []Activity
 	// Void are the numbers of open activities that nobody needs any more: jobs are
-	// cancelled, child instances too.
+	// cancelled, child instances too. What an input reports as ended is not among them.
 	Void []int
 	// Set are timers that are set; setting one that exists moves it. Unset are timers that
-	// are void. When the state is final, all timers of the instance are.
+	// are void, all of them: when the state is final, none is left. The timer that fired
+	// may be among them.
 	Set   []Timer
 	Unset []Timer
+	// Deferred is true when the instance is suspended and the input was kept in
+	// State.Deferred: it counts as taken, and what it leads to comes with Resume.
+	Deferred bool
 	// Entries are the journal of this input, in order.
 	Entries []Entry
 	// Next is set when another workflow is to be started: see
@@ -31,11 +36,10 @@ type ActivityKind string
 // The kinds of activities.
 const (
 	// JobActivity is a job for workers, UserActivity a user task, SignalActivity a signal
-	// to wait for, TimerActivity nothing but time.
+	// to wait for. A TIMER step has a timer and no activity.
 	JobActivity    ActivityKind = "job"
 	UserActivity   ActivityKind = "user"
 	SignalActivity ActivityKind = "signal"
-	TimerActivity  ActivityKind = "timer"
 	// ChildActivity is an instance of another workflow, CommandActivity a command to a
 	// participant.
 	ChildActivity   ActivityKind = "child"
@@ -48,7 +52,7 @@ type Activity struct {
 	// N is its number in the instance, from 1: with the instance's id it identifies it.
 	N    int
 	Kind ActivityKind
-	// Step is the open step that it is for.
+	// Step is the open step that it is for, without its activities.
 	Step OpenStep
 	// Attempt counts its attempts from 1.
 	Attempt int
@@ -61,10 +65,14 @@ type Activity struct {
 	// RetriesRemaining is how many failures are left before the step fails.
 	RetriesRemaining int
 	// Input is what it gets, when that is not the instance's variables as they are: a JSON
-	// object. Nil means the variables.
+	// object. Nil means the variables, or, of a job's later attempts, what it had.
 	Input json.RawMessage
-	// Compensation is true when it undoes a step.
+	// Turn is the number of the item of a FOREACH, from 0.
+	Turn int
+	// Compensation is true when it undoes a step (number Step.Compensates); Undoes is the
+	// number of the activity whose effect that is.
 	Compensation bool
+	Undoes       int
 	// DueAt is when a job may run at the earliest, or when a user task should be done;
 	// zero: at once, any time.
 	DueAt time.Time
@@ -125,7 +133,10 @@ const (
 	StepCompleted        EntryKind = "step-completed"
 	StepFailed           EntryKind = "step-failed"
 	// StepSkipped ends a step that nobody needs any more.
-	StepSkipped       EntryKind = "step-skipped"
+	StepSkipped EntryKind = "step-skipped"
+	// JobDispatched tells of each attempt that is in Changes.Begin, be it a job, a command
+	// or a child (ActivityKind). It ends with one of the others: JobRetried says that the
+	// attempt failed and another one follows, at DueAt.
 	JobDispatched     EntryKind = "job-dispatched"
 	JobCompleted      EntryKind = "job-completed"
 	JobFailed         EntryKind = "job-failed"
@@ -136,8 +147,12 @@ const (
 	SignalKept        EntryKind = "signal-kept"
 	UserTaskCreated   EntryKind = "user-task-created"
 	UserTaskDone      EntryKind = "user-task-completed"
+	UserTaskCancelled EntryKind = "user-task-cancelled"
 	VariablesSet      EntryKind = "variables-set"
 	CompensationSkips EntryKind = "compensation-skipped"
+	// InputDeferred tells that something (Name: the input's kind) came while the instance
+	// was suspended. The entries of what it leads to follow on InstanceResumed.
+	InputDeferred EntryKind = "input-deferred"
 )
 
 // Entry is one line of the journal: what happened, in the order in which it did. History,
@@ -145,22 +160,29 @@ const (
 type Entry struct {
 	Kind EntryKind `json:"kind"`
 	// Step, StepID, StepType and StepAttempt are the step that it is about, if any; BeganAt
-	// is when that began.
+	// is when that began: zero means with this input. A step that ends with the input in
+	// which it began has no StepEntered.
 	Step        int       `json:"step,omitempty"`
 	StepID      string    `json:"step_id,omitempty"`
 	StepType    StepType  `json:"step_type,omitempty"`
 	StepAttempt int       `json:"step_attempt,omitempty"`
 	BeganAt     time.Time `json:"began_at,omitzero"`
-	// Activity and Attempt are the activity that it is about, if any; Turn that of a FOREACH.
-	Activity int `json:"activity,omitempty"`
-	Attempt  int `json:"attempt,omitempty"`
-	Turn     int `json:"turn,omitempty"`
+	// Activity and Attempt are the activity that it is about, if any; Turn that of a
+	// FOREACH. DueAt is when the attempt may begin at the earliest; zero: at once.
+	Activity     int          `json:"activity,omitempty"`
+	ActivityKind ActivityKind `json:"activity_kind,omitempty"`
+	Attempt      int          `json:"attempt,omitempty"`
+	Turn         int          `json:"turn,omitempty"`
+	DueAt        time.Time    `json:"due_at,omitzero"`
+	// InDoubt is true when nobody knows whether what failed, or was given up, had its
+	// effect all the same.
+	InDoubt bool `json:"in_doubt,omitempty"`
 	// Compensates is the number of the step that this one undoes.
 	Compensates int `json:"compensates,omitempty"`
-	// Output is the step's result.
+	// Output is the result of the step, or the variables that were set.
 	Output  json.RawMessage `json:"output,omitempty"`
 	Failure *Failure        `json:"failure,omitempty"`
-	// Name is a signal's name.
+	// Name is a signal's name, the kind of a timer, or the kind of a deferred input.
 	Name   string `json:"name,omitempty"`
 	Actor  string `json:"actor,omitempty"`
 	Reason string `json:"reason,omitempty"`

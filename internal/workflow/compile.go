@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -17,8 +18,14 @@ const (
 	defaultCompensationTimeout = 5 * time.Minute
 )
 
-// Compile makes a Plan of d. The error is a *FaultsError that tells all faults at once.
+// Compile makes a Plan of d. The error is a *FaultsError that tells all faults at once;
+// they have no lines: use Lint where there is a text.
 func Compile(d *Definition) (*Plan, error) {
+	l := new(linter)
+	l.check(d)
+	if err := Refused(l.faults); err != nil {
+		return nil, err
+	}
 	c := compiler{expressions: map[string]*Expression{}}
 	plan := &Plan{definition: d, byID: make(map[string]*planStep, len(d.Steps)), timeout: c.duration(d.Timeout)}
 	plan.steps = make([]planStep, len(d.Steps))
@@ -53,7 +60,7 @@ func (c *compiler) step(index int, s Step) planStep {
 	p := planStep{
 		Step: s, index: index,
 		transformations: c.assignments(s.Transformations), input: c.assignments(s.Input),
-		items: c.field(s.Items), until: c.field(s.Until), correlation: c.field(s.CorrelationKey), assignee: c.field(s.Assignee),
+		items: c.field(s.Items), until: c.until(s.Until), correlation: c.field(s.CorrelationKey), assignee: c.field(s.Assignee),
 		timeout: c.duration(s.Timeout), duration: c.duration(s.Duration), due: c.duration(s.Due),
 		retry: c.retry(s.Retry, retryPolicy{count: s.RetryCount}),
 	}
@@ -66,9 +73,13 @@ func (c *compiler) step(index int, s Step) planStep {
 		}
 		p.boundaries = append(p.boundaries, planBoundary{BoundaryEvent: event, after: c.duration(event.Duration)})
 	}
-	if undo := s.Compensation; undo != nil {
+	if s.Compensation != nil {
+		undo := *s.Compensation
+		if undo.CommandType != "" {
+			undo.Participant = cmp.Or(undo.Participant, s.Participant)
+		}
 		p.compensation = &planCompensation{
-			Compensation: *undo, input: c.assignments(undo.Input),
+			Compensation: undo, input: c.assignments(undo.Input),
 			retry:   c.retry(undo.Retry, retryPolicy{count: defaultCompensationRetries, initial: defaultCompensationInitial}),
 			timeout: cmp.Or(c.duration(undo.Timeout), defaultCompensationTimeout),
 		}
@@ -100,15 +111,15 @@ func (c *compiler) assignments(list Assignments) []assignment {
 
 // value returns the expression that a JSON value is; nil: it is a literal.
 func (c *compiler) value(raw json.RawMessage) *Expression {
-	if raw = bytes.TrimSpace(raw); len(raw) == 0 || raw[0] != '"' {
-		return nil
-	}
-	var text string
-	if err := json.Unmarshal(raw, &text); err != nil {
-		c.fail(err)
-		return nil
-	}
+	text, _ := textOf(raw)
 	return c.field(text)
+}
+
+// textOf returns the text that a JSON value is, if it is one.
+func textOf(raw json.RawMessage) (text string, ok bool) {
+	raw = bytes.TrimSpace(raw)
+	ok = len(raw) > 0 && raw[0] == '"' && json.Unmarshal(raw, &text) == nil
+	return text, ok
 }
 
 // field returns the expression that a text "${...}" is; nil: it is none.
@@ -117,6 +128,15 @@ func (c *compiler) field(text string) *Expression {
 		return nil
 	}
 	return c.expression(text)
+}
+
+// until returns the expression that gives the end of a TIMER: a time that was written as it
+// is gives itself.
+func (c *compiler) until(text string) *Expression {
+	if _, err := time.Parse(time.RFC3339, text); err == nil {
+		return c.expression(strconv.Quote(text))
+	}
+	return c.field(text)
 }
 
 // isExpression says whether a text is an expression where literals may be too.

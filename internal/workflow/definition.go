@@ -182,6 +182,7 @@ type Retry struct {
 type Compensation struct {
 	JobType     string `json:"jobType,omitempty"`
 	CommandType string `json:"commandType,omitempty"`
+	// Participant is whom the command is for. Default: that of the step.
 	Participant string `json:"participant,omitempty"`
 	// Input are the variables that it gets. Default: those of the instance, and the
 	// step's result as "result".

@@ -73,6 +73,9 @@ func parts(text, designators string, units []time.Duration) (sum time.Duration, 
 			return 0, false, errors.New("only the last part may have a fraction")
 		}
 		at := strings.IndexByte(designators, text[end])
+		if at < 0 && strings.HasSuffix(designators, "D") && strings.IndexByte("HS", text[end]) >= 0 {
+			return 0, false, errors.New("hours, minutes and seconds come after a T, as in PT1H")
+		}
 		if at < 0 {
 			return 0, false, fmt.Errorf("%q is not a unit that may stand there", text[end:])
 		}

@@ -31,6 +31,12 @@ func CompileExpression(source string) (*Expression, error) {
 	return &Expression{source: source, program: program, names: program.Names(), path: program.Path()}, nil
 }
 
+// neverBoolean says whether an expression that parses can give no boolean.
+func neverBoolean(source string) bool {
+	_, err := expr.Compile[bool](source, expr.AnyNames())
+	return err != nil
+}
+
 // String returns the source.
 func (x *Expression) String() string { return x.source }
 

@@ -19,10 +19,12 @@ const (
 	ActivityFailed    Kind = "activity_failed"
 	// TimerFired tells that a timer is due: Timer.
 	TimerFired Kind = "timer_fired"
-	// Signalled tells of a signal, by the id of the WAIT's step or its signal's name:
-	// Name, Result. One that comes before the WAIT is kept.
+	// Signalled tells of a signal, by the id of the WAIT's step or its signal's name (Name),
+	// or for the open activity that Activity numbers: Result. One that comes before the WAIT
+	// is kept.
 	Signalled Kind = "signalled"
-	// UserTaskCompleted tells that a person did what the step Name asks for: Result, Actor.
+	// UserTaskCompleted tells that a person did what the step Name asks for (the oldest that
+	// is open, or the one that Activity numbers): Result, Actor.
 	UserTaskCompleted Kind = "user_task_completed"
 	// Cancel, Suspend and Resume are a person's: Actor, Reason. Cancel compensates when
 	// Compensate is set.
@@ -50,7 +52,7 @@ type Input struct {
 	Activity int `json:"activity,omitempty"`
 	// Attempt is that of the activity; 0 means whichever is open.
 	Attempt int `json:"attempt,omitempty"`
-	// Timer is the timer that is due.
+	// Timer is the timer that is due, as it was set: one that was moved since is stale.
 	Timer Timer `json:"timer,omitzero"`
 	// Name is a step id or a signal's name.
 	Name string `json:"name,omitempty"`
@@ -72,3 +74,8 @@ var ErrStale = errors.New("the instance is not where this belongs")
 // ErrBadInput is wrapped by the error of an input that no state could take: a step that
 // the plan does not have, a result that is no object, variables that are too large.
 var ErrBadInput = errors.New("the instance cannot take this")
+
+// ErrTooLarge is wrapped, beside ErrBadInput, by the error of a result with which the
+// variables would be larger than their limit. A job whose completion is refused so is
+// open still: it can be failed.
+var ErrTooLarge = errors.New("the variables are too large")

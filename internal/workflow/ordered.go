@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"strconv"
+	"strings"
 )
 
 // MarshalJSON writes the branches as an object, in their order.
@@ -85,4 +87,45 @@ func unmarshalOrdered(text []byte, member func(string, json.RawMessage) error) e
 		}
 	}
 	return nil
+}
+
+// WithVersion returns the text of a definition, without insignificant space, with its
+// version set; 0 takes the version out, as it is in what people write. All else is as it is
+// in the text, in its order.
+func WithVersion(text []byte, version int) ([]byte, error) {
+	var out bytes.Buffer
+	out.WriteByte('{')
+	put := func(name string, value []byte) error {
+		if out.Len() > 1 {
+			out.WriteByte(',')
+		}
+		quoted, err := json.Marshal(name)
+		out.Write(quoted)
+		out.WriteByte(':')
+		out.Write(value)
+		return err
+	}
+	placed := version == 0
+	err := unmarshalOrdered(bytes.TrimPrefix(text, byteOrderMark), func(name string, value json.RawMessage) error {
+		if strings.EqualFold(name, "version") {
+			return nil
+		}
+		if err := put(name, value); err != nil || placed || !strings.EqualFold(name, "id") {
+			return err
+		}
+		placed = true
+		return put("version", strconv.AppendInt(nil, int64(version), 10))
+	})
+	if err == nil && !placed {
+		err = put("version", strconv.AppendInt(nil, int64(version), 10))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("set the version of a definition: %w", err)
+	}
+	out.WriteByte('}')
+	var compact bytes.Buffer
+	if err := json.Compact(&compact, out.Bytes()); err != nil {
+		return nil, fmt.Errorf("set the version of a definition: %w", err)
+	}
+	return compact.Bytes(), nil
 }

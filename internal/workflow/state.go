@@ -49,26 +49,41 @@ type State struct {
 	LastStep int `json:"last_step,omitempty"`
 	// LastActivity is the number of the youngest activity; see Activity.N.
 	LastActivity int `json:"last_activity,omitempty"`
-	// Attempts counts the times that a step was entered, by its id.
-	Attempts map[string]int `json:"attempts,omitempty"`
+	// Attempts counts the times that each step was entered, by its position in the
+	// definition. Steps behind the end were not.
+	Attempts []int `json:"attempts,omitempty"`
 	// Open are the steps that have begun and not ended, oldest first.
 	Open []OpenStep `json:"open,omitempty"`
-	// Forks are the gateways whose branches have not all arrived.
+	// Forks are the gateways whose branches have not all arrived, oldest first.
 	Forks []Fork `json:"forks,omitempty"`
-	// Undo are the completed steps that have a compensation, in the order of their
-	// completion. A compensation that is done is taken off the end.
+	// Undo are the steps that have a compensation and may have had an effect, in the order
+	// in which they ended. A compensation that is done is taken off the end.
 	Undo []Undo `json:"undo,omitempty"`
 	// Signals are those that came before a WAIT asked for them, oldest first.
 	Signals []Signal `json:"signals,omitempty"`
 	// Deferred are inputs that came while the instance was suspended, in order.
 	Deferred []Input `json:"deferred,omitempty"`
+	// TimeoutAt is when the total timer is due, while it is set.
+	TimeoutAt time.Time `json:"timeout_at,omitzero"`
 	// Suspended is the status before the suspension.
 	Suspended Status `json:"suspended,omitempty"`
 	// CancelAfter is set while an instance compensates because it was cancelled.
 	CancelAfter bool `json:"cancel_after,omitempty"`
-	// FailedStep is the number of the step whose failure ended the instance; RetryStep
-	// opens it again.
-	FailedStep *OpenStep `json:"failed_step,omitempty"`
+	// Stuck says why a compensation could not be brought about, while the instance needs
+	// attention.
+	Stuck *Failure `json:"stuck,omitempty"`
+	// Reopen is where the tokens stood when the instance failed, that of the failed step
+	// first. RetryFailed puts them there again.
+	Reopen []Place `json:"reopen,omitempty"`
+}
+
+// Place is where a token stands.
+type Place struct {
+	StepID string `json:"step"`
+	// Fork is the number of the innermost fork (the N of its gateway), 0 outside of any;
+	// Branch the number of the branch within it, from 0.
+	Fork   int `json:"fork,omitempty"`
+	Branch int `json:"branch,omitempty"`
 }
 
 // Failure says why something did not succeed.
@@ -83,20 +98,18 @@ type Failure struct {
 // OpenStep is a token: a step that has begun and not ended.
 type OpenStep struct {
 	// N numbers the steps of the instance; see State.LastStep.
-	N      int    `json:"n"`
-	StepID string `json:"step"`
-	// Attempt counts how often the step was entered, from 1.
+	N int `json:"n"`
+	Place
+	// Attempt counts how often the step was entered, from 1; of a compensation, how often
+	// it was begun.
 	Attempt int `json:"attempt"`
-	// Fork is the number of the innermost fork (the N of its gateway), 0 outside of any;
-	// Branch the number of the branch within it, from 0.
-	Fork   int `json:"fork,omitempty"`
-	Branch int `json:"branch,omitempty"`
 	// BeganAt is when the step began.
 	BeganAt time.Time `json:"began_at"`
 	// Activities are those that are open: one, or the turns of a FOREACH.
 	Activities []OpenActivity `json:"activities,omitempty"`
-	// Failures counts the attempts that failed, of all activities.
-	Failures int `json:"failures,omitempty"`
+	// InDoubt is the number of the activity an attempt at which ended without an answer (its
+	// lease or its time ran out), so that what it was to do may be done; 0: none.
+	InDoubt int `json:"in_doubt,omitempty"`
 	// Turns is the progress of a FOREACH.
 	Turns *Turns `json:"turns,omitempty"`
 	// Fired are the boundary timers (by their position) that have fired.
@@ -116,10 +129,14 @@ type OpenActivity struct {
 	Failures int `json:"failures,omitempty"`
 	// Paused is set while it waits for its next attempt (a retry timer is set).
 	Paused bool `json:"paused,omitempty"`
+	// TimerAt is when its retry timer or attempt timer is due, if it has one. A timer that
+	// is due at another time was meant for an earlier attempt.
+	TimerAt time.Time `json:"timer_at,omitzero"`
 }
 
 // Turns is the progress of a FOREACH.
 type Turns struct {
+	// Items are the elements; those whose turn is done are null.
 	Items []json.RawMessage `json:"items"`
 	// Next is the number of the first item that was not begun.
 	Next int `json:"next"`
@@ -130,20 +147,28 @@ type Turns struct {
 
 // Fork is a PARALLEL_GATEWAY whose branches have not all arrived.
 type Fork struct {
-	// N is the number of the gateway's step; Parent and ParentBranch where it stands.
-	N            int    `json:"n"`
-	StepID       string `json:"step"`
-	Parent       int    `json:"parent,omitempty"`
-	ParentBranch int    `json:"parent_branch,omitempty"`
-	// Arrived are the branches that have reached the join.
-	Arrived []int `json:"arrived,omitempty"`
+	// N is the number of the gateway's step, the Place where it stands.
+	N int `json:"n"`
+	Place
+	// Arrived are the branches that have reached the join, in the order in which they did;
+	// ArrivedAt is when the first one did.
+	Arrived   []int     `json:"arrived,omitempty"`
+	ArrivedAt time.Time `json:"arrived_at,omitzero"`
 }
 
-// Undo is a completed step that has a compensation.
+// Undo is a step that has a compensation and may have had an effect.
 type Undo struct {
-	N      int             `json:"n"`
-	StepID string          `json:"step"`
+	N      int    `json:"n"`
+	StepID string `json:"step"`
+	// Activity is the number of the activity that had the effect, the last one of several.
+	Activity int `json:"activity,omitempty"`
+	// Result is what the step gave.
 	Result json.RawMessage `json:"result,omitempty"`
+	// InDoubt is true when nobody knows whether it had an effect: it was given up while
+	// others were at it.
+	InDoubt bool `json:"in_doubt,omitempty"`
+	// Begun counts how often the compensation was begun.
+	Begun int `json:"begun,omitempty"`
 }
 
 // Signal is one that came before its WAIT.

@@ -37,12 +37,17 @@ CREATE TABLE wf_instances (
     priority           smallint NOT NULL DEFAULT 3,
     variables          json NOT NULL,
     state              json NOT NULL,
-    -- The ids of the open steps, for lists.
-    current_steps      text[] NOT NULL DEFAULT '{}',
     failure_reason     text,
-    -- What waits for this instance to end: an activity of another instance, or an execution.
+    -- The status while it is one that somebody may have to look at (all but ACTIVE, WAITING
+    -- and COMPLETED), else null: what lists by such a status read. An index on status itself
+    -- would cost every instance an entry in every index when it ends.
+    trouble            text,
+    -- What waits for this instance to end: an attempt at an activity of another instance, or
+    -- an execution. Depth counts the instances above it.
     parent_instance_id uuid,
     parent_activity    integer,
+    parent_attempt     integer,
+    depth              smallint NOT NULL DEFAULT 0,
     execution_id       uuid,
     -- The instance whose end started this one, and the one its end started.
     previous_instance_id uuid,
@@ -55,6 +60,7 @@ CREATE TABLE wf_instances (
 CREATE INDEX wf_instances_started ON wf_instances (started_at DESC, id DESC);
 CREATE INDEX wf_instances_definition ON wf_instances (definition_id, started_at DESC, id DESC);
 CREATE INDEX wf_instances_business_key ON wf_instances (business_key) WHERE business_key IS NOT NULL;
+CREATE INDEX wf_instances_trouble ON wf_instances (trouble, started_at DESC, id DESC) WHERE trouble IS NOT NULL;
 CREATE INDEX wf_instances_parent ON wf_instances (parent_instance_id, parent_activity) WHERE parent_instance_id IS NOT NULL;
 CREATE INDEX wf_instances_execution ON wf_instances (execution_id) WHERE execution_id IS NOT NULL;
 
@@ -69,6 +75,8 @@ CREATE TABLE wf_journal (
     PRIMARY KEY (instance_id, version)
 );
 
+-- The id of a job is made from its instance's and its activity's number (jobs.ID), so it
+-- is found without an index by instance.
 CREATE TABLE jobs (
     id                uuid PRIMARY KEY,
     instance_id       uuid NOT NULL,
@@ -79,20 +87,27 @@ CREATE TABLE jobs (
     job_type          text COLLATE "C" NOT NULL,
     status            text NOT NULL DEFAULT 'UNLOCKED'
                       CHECK (status IN ('UNLOCKED', 'LOCKED', 'COMPLETED', 'FAILED', 'CANCELLED')),
-    priority          smallint NOT NULL DEFAULT 3,
-    -- Not claimed before; infinity while its instance is suspended.
+    priority          smallint NOT NULL DEFAULT 3 CHECK (priority BETWEEN 1 AND 5),
+    -- Set while its instance is suspended: it is not claimed.
+    on_hold           boolean NOT NULL DEFAULT false,
+    -- Set when it was claimed under a limit of its type, and counts towards that.
+    limited           boolean NOT NULL DEFAULT false,
+    -- Not claimed before.
     run_at            timestamptz NOT NULL,
     -- The attempt that is open or next, from 1, and what is left of the retries.
     attempt           integer NOT NULL DEFAULT 1,
     retries_remaining integer NOT NULL,
     -- Rises with every lease: the fencing token. Expired counts the leases that ran out
-    -- in the present attempt's row.
+    -- in the present attempt.
     token             bigint NOT NULL DEFAULT 0,
     expired           integer NOT NULL DEFAULT 0,
+    -- Who holds it, or held it last.
     worker_id         text,
     locked_at         timestamptz,
+    -- When the lease ends; null while a record of it is not known to be in Kafka, so that
+    -- its lease has not begun.
     lock_expires_at   timestamptz,
-    lease             interval,
+    lease_ms          integer,
     -- What it gets when that is not the variables of the instance.
     input             json,
     -- The row of the outbox that dispatches it, when it goes over Kafka.
@@ -101,9 +116,11 @@ CREATE TABLE jobs (
     finished_at       timestamptz
 ) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02);
 -- What can be claimed, and what is held: both shrink as jobs are finished.
-CREATE INDEX jobs_claimable ON jobs (job_type, priority, run_at, id) WHERE status = 'UNLOCKED';
+CREATE INDEX jobs_claimable ON jobs (job_type, priority, run_at, id) WHERE status = 'UNLOCKED' AND NOT on_hold;
 CREATE INDEX jobs_leases ON jobs (lock_expires_at) WHERE status = 'LOCKED';
-CREATE INDEX jobs_open ON jobs (instance_id) WHERE status IN ('UNLOCKED', 'LOCKED');
+-- Only jobs of limited types, and only jobs on their way to Kafka, are in these.
+CREATE INDEX jobs_limited ON jobs (job_type) WHERE status = 'LOCKED' AND limited;
+CREATE INDEX jobs_dispatched ON jobs (dispatch_id) WHERE status = 'LOCKED' AND lock_expires_at IS NULL;
 
 CREATE TABLE wf_job_types (
     job_type    text COLLATE "C" PRIMARY KEY,
@@ -112,11 +129,17 @@ CREATE TABLE wf_job_types (
     max_running integer CHECK (max_running > 0),
     rate        double precision CHECK (rate > 0),
     burst       integer CHECK (burst > 0),
+    -- What was left of the burst when it was last looked at.
     tokens      double precision,
     refilled_at timestamptz,
-    updated_at  timestamptz NOT NULL DEFAULT clock_timestamp()
+    updated_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+    updated_by  text NOT NULL DEFAULT '',
+    CHECK (max_running IS NOT NULL OR rate IS NOT NULL),
+    CHECK ((rate IS NULL) = (burst IS NULL))
 );
 
+-- What is due: timers of instances, and inputs that the engine owes to an instance since a
+-- transaction that must not lock it (start, child, cancel).
 CREATE TABLE wf_timers (
     instance_id uuid NOT NULL,
     step        integer NOT NULL,
@@ -162,11 +185,25 @@ CREATE TABLE wf_signals (
     signal          text COLLATE "C" NOT NULL,
     correlation_key text COLLATE "C" NOT NULL,
     variables       json,
+    actor           text NOT NULL DEFAULT '',
     created_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
-    expires_at      timestamptz NOT NULL
+    -- Until when it is kept, or remembered once it was delivered.
+    expires_at      timestamptz NOT NULL,
+    -- Who took it; null while it waits for somebody.
+    instances       uuid[]
 );
-CREATE INDEX wf_signals_key ON wf_signals (signal, correlation_key, created_at);
+CREATE INDEX wf_signals_key ON wf_signals (signal, correlation_key, created_at) WHERE instances IS NULL;
 CREATE INDEX wf_signals_expiry ON wf_signals (expires_at);
+
+-- The audit log, read off the journal.
+CREATE VIEW audit_log AS
+SELECT j.at, coalesce(nullif(e.entry->>'actor', ''), nullif(j.actor, ''), 'engine') AS actor, e.entry->>'kind' AS kind,
+    j.instance_id::text AS instance_id, e.entry::jsonb - 'kind' - 'actor' AS detail
+FROM wf_journal j, LATERAL json_array_elements(j.entries) AS e(entry)
+UNION ALL
+SELECT d.uploaded_at, coalesce(nullif(d.uploaded_by, ''), 'engine'), 'definition-uploaded', NULL,
+    jsonb_build_object('definition_id', d.id, 'version', d.version, 'kind', d.kind)
+FROM wf_definitions d;
 
 -- The commands of saga steps: what identifies a reply.
 CREATE TABLE wf_commands (
@@ -191,4 +228,5 @@ CREATE TABLE saga_participations (
 CREATE INDEX saga_participations_at ON saga_participations (at);
 
 -- +goose Down
+DROP VIEW audit_log;
 DROP TABLE saga_participations, wf_commands, wf_signals, wf_waits, wf_user_tasks, wf_timers, wf_job_types, jobs, wf_journal, wf_instances, wf_definitions;

@@ -1,0 +1,109 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/millrace/millrace/internal/jobs"
+	"github.com/millrace/millrace/internal/outbox"
+	"github.com/millrace/millrace/internal/workflow"
+	"github.com/millrace/millrace/topics"
+)
+
+// Plans finds compiled definitions: definitions.Store.
+type Plans interface {
+	// Plan returns the plan of a definition, and which version it is. Version 0 means the
+	// latest.
+	Plan(ctx context.Context, id string, version int) (*workflow.Plan, int, error)
+}
+
+// Jobs is what the engine asks of jobs within its transactions: jobs.Store.
+type Jobs interface {
+	Lock(b *pgx.Batch, ids []uuid.UUID, locked map[uuid.UUID]jobs.Held)
+	Queue(b *pgx.Batch, w jobs.Writes) (jobs.Queued, error)
+	Woken(types []string)
+}
+
+// Signals wakes those who wait for a name; see postgres.Signals.
+type Signals interface {
+	Wake(name string)
+	Subscribe(name string) (wakes <-chan struct{}, stop func())
+}
+
+// Sagas is what package sagas adds to the transactions of instances that send commands.
+type Sagas interface {
+	// Commands queues the rows of commands that begin, and returns their entries of the
+	// outbox.
+	Commands(b outbox.Queuer, commands []BegunCommand) ([]outbox.Entry, error)
+	// Events returns what an input means on saga_events, in order: nothing when the
+	// definition is none that has such events.
+	Events(h Happening) []topics.Event
+}
+
+// BegunCommand is an activity that is a command.
+type BegunCommand struct {
+	Instance Instance
+	Activity workflow.Activity
+	// At is when it began, by the clock of the database.
+	At time.Time
+}
+
+// Happening is what one input did to one instance: what events are made of.
+type Happening struct {
+	// Instance is as it is afterwards.
+	Instance   Instance
+	Definition *workflow.Definition
+	// Before is the status before, empty when the input started the instance; Variables
+	// are those before it.
+	Before    workflow.Status
+	Variables json.RawMessage
+	Input     workflow.Kind
+	Actor     string
+	At        time.Time
+	// Failure says why the instance failed, is compensating or was cancelled.
+	Failure *workflow.Failure
+	Entries []workflow.Entry
+}
+
+// Config is what an engine is made of. Pool, Plans, Jobs and Signals are required.
+type Config struct {
+	Pool    *pgxpool.Pool
+	Plans   Plans
+	Jobs    Jobs
+	Signals Signals
+	// Handover is the short way to the relay of this process; nil: there is none.
+	Handover *outbox.Handover
+	// Sagas is nil where no commands are sent; a COMMAND step then waits for ever.
+	Sagas Sagas
+	// Limits bound what one instance may need.
+	Limits workflow.Limits
+	// Lanes is how many transactions may be under way at once. Default 4.
+	Lanes int
+	// LaneSize is how many requests may share one. Default 128.
+	LaneSize int
+	// Queue is how many requests may wait for each lane. Default 4096.
+	Queue int
+	// NoLifecycle turns the events on flow-lifecycle-out off.
+	NoLifecycle bool
+	// Metrics may be nil, a nil Log discards.
+	Metrics prometheus.Registerer
+	Log     *slog.Logger
+}
+
+func (c Config) withDefaults() Config {
+	c.Lanes = cmp.Or(c.Lanes, 4)
+	c.LaneSize = cmp.Or(c.LaneSize, 128)
+	c.Queue = cmp.Or(c.Queue, 4096)
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	return c
+}

@@ -1,0 +1,112 @@
+package engine
+
+import (
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/millrace/millrace/internal/workflow"
+)
+
+// metrics are those of the engine. Names without "millrace" are those of the engine whose
+// contract this is.
+type metrics struct {
+	started     prometheus.Counter
+	completed   *prometheus.CounterVec
+	steps       *prometheus.CounterVec
+	transaction *prometheus.HistogramVec
+	size        prometheus.Histogram
+	refused     prometheus.Counter
+	repeated    prometheus.Counter
+	fired       *prometheus.CounterVec
+	purged      prometheus.Counter
+}
+
+func newMetrics(reg prometheus.Registerer, e *Engine) *metrics {
+	m := &metrics{
+		started: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "workflow_instances_started_total", Help: "Workflow instances that were started."}),
+		completed: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "workflow_instances_completed_total", Help: "Workflow instances that have ended, by outcome: completed, failed, cancelled or compensated."}, []string{"outcome"}),
+		steps: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "workflow_steps_executed_total", Help: "Steps that were entered, by the type of the step."}, []string{"step_type"}),
+		transaction: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "engine_db_transaction_duration_seconds", Help: "How long transactions of the workflow engine take, repetitions included.",
+			Buckets: []float64{.0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30}}, []string{"tx_type"}),
+		size: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "millrace_engine_transaction_requests", Help: "How many requests shared a transaction of the workflow engine.",
+			Buckets: []float64{1, 2, 4, 8, 16, 32, 64, 128, 256}}),
+		refused: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "millrace_engine_overloaded_total", Help: "Requests that found the queue of their lane full."}),
+		repeated: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "millrace_engine_transactions_repeated_total", Help: "Transactions of the workflow engine that were run again: for another's sake, a broken connection, or an id that was taken."}),
+		fired: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "millrace_engine_timers_fired_total", Help: "Timers of instances that fired, by kind."}, []string{"kind"}),
+		purged: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "millrace_engine_instances_removed_total", Help: "Instances that were removed after their retention."}),
+	}
+	waiting := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "millrace_engine_requests_waiting", Help: "Requests that wait for a transaction of the workflow engine."},
+		func() float64 {
+			n := 0
+			for _, l := range e.lanes {
+				n += len(l.queue)
+			}
+			return float64(n)
+		})
+	if reg != nil {
+		reg.MustRegister(m.started, m.completed, m.steps, m.transaction, m.size, m.refused, m.repeated, m.fired, m.purged, waiting)
+	}
+	return m
+}
+
+// tally counts what one transaction brings about.
+type tally struct {
+	started int
+	ended   map[string]int
+	steps   map[workflow.StepType]int
+	fired   map[workflow.TimerKind]int
+	retries int
+}
+
+func (t *tally) note(before workflow.Status, c workflow.Changes) {
+	if c.State.Status.Final() && !before.Final() {
+		if t.ended == nil {
+			t.ended = map[string]int{}
+		}
+		t.ended[statusWord(c.State.Status)]++
+	}
+	for i := range c.Entries {
+		if c.Entries[i].Kind == workflow.StepEntered {
+			if t.steps == nil {
+				t.steps = map[workflow.StepType]int{}
+			}
+			t.steps[c.Entries[i].StepType]++
+		}
+	}
+}
+
+func (t *tally) fire(kind workflow.TimerKind) {
+	if t.fired == nil {
+		t.fired = map[workflow.TimerKind]int{}
+	}
+	t.fired[kind]++
+}
+
+func (m *metrics) count(t *tally) {
+	if t.started > 0 {
+		m.started.Add(float64(t.started))
+	}
+	for outcome, n := range t.ended {
+		m.completed.WithLabelValues(outcome).Add(float64(n))
+	}
+	for kind, n := range t.steps {
+		m.steps.WithLabelValues(string(kind)).Add(float64(n))
+	}
+	for kind, n := range t.fired {
+		m.fired.WithLabelValues(string(kind)).Add(float64(n))
+	}
+}
+
+// statusWord is a status in lower case, for labels and codes.
+func statusWord(s workflow.Status) string { return strings.ToLower(string(s)) }

@@ -1,0 +1,131 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+
+	"github.com/millrace/millrace/internal/workflow"
+)
+
+// Bounds of what is stored of a StartRequest.
+const (
+	maxKeyBytes  = 255
+	priorityNone = 3
+)
+
+// Start makes an instance of a definition and leads it as far as it goes without
+// waiting. An ID that exists, of the same definition, gives the instance as it is.
+func (e *Engine) Start(ctx context.Context, r StartRequest) (Instance, error) {
+	found, errs := e.StartMany(ctx, []StartRequest{r})
+	return found[0], errs[0]
+}
+
+// StartMany is Start for several, with an outcome each in their order.
+func (e *Engine) StartMany(ctx context.Context, rs []StartRequest) ([]Instance, []error) {
+	found, errs := make([]Instance, len(rs)), make([]error, len(rs))
+	requests, place := make([]*request, 0, len(rs)), make([]int, 0, len(rs))
+	for i := range rs {
+		s, err := e.seed(ctx, rs[i])
+		if err != nil {
+			errs[i] = err
+			continue
+		}
+		requests = append(requests, startRequest(s, rs[i].ID != uuid.Nil, &found[i]))
+		place = append(place, i)
+	}
+	if len(requests) == 0 {
+		return found, errs
+	}
+	// What a client may ask for twice at once is best asked for in one lane.
+	l := e.anyLane()
+	if id := requests[0].needs.exists; id != uuid.Nil {
+		l = e.laneOf(id)
+	}
+	for i, err := range e.askAll(ctx, l, requests) {
+		errs[place[i]] = err
+		if err != nil {
+			found[place[i]] = Instance{}
+		}
+	}
+	return found, errs
+}
+
+// startRequest makes an instance. One whose id a client has chosen may exist.
+func startRequest(s seed, chosen bool, out *Instance) *request {
+	r := newRequest(needs{}, func(ctx context.Context, u *unit) error {
+		if x := u.existing[s.id]; x != nil {
+			return again(x, s, out)
+		}
+		if l := u.instances[s.id]; l != nil {
+			return again(l.row, s, out)
+		}
+		l, err := u.plant(ctx, s, false)
+		if err != nil {
+			return err
+		}
+		*out = l.instance()
+		return nil
+	})
+	r.starts, r.weight = s.id, len(s.state.Variables)
+	if chosen {
+		r.needs.exists = s.id
+	}
+	return r
+}
+
+// again gives the instance that there is under the id of a request.
+func again(x *row, s seed, out *Instance) error {
+	if x.definition != s.definition {
+		return fmt.Errorf("instance %s exists and is one of %s, not of %s: %w", s.id, x.definition, s.definition, ErrConflict)
+	}
+	*out = x.instance()
+	return nil
+}
+
+// seed checks a request and finds its plan.
+func (e *Engine) seed(ctx context.Context, r StartRequest) (seed, error) {
+	for _, text := range []struct{ name, value string }{
+		{"business key", r.BusinessKey}, {"tenant", r.Tenant}, {"user", r.User}, {"correlation id", r.CorrelationID}, {"definition id", r.DefinitionID},
+	} {
+		if err := storable(text.name, text.value); err != nil {
+			return seed{}, err
+		}
+	}
+	switch {
+	case r.DefinitionID == "":
+		return seed{}, fmt.Errorf("a definition id is required: %w", ErrInvalid)
+	case r.Version < 0:
+		return seed{}, fmt.Errorf("version %d of a definition cannot be; leave it out for the latest: %w", r.Version, ErrInvalid)
+	case r.Priority < 0 || r.Priority > 5:
+		return seed{}, fmt.Errorf("priority is %d, want 1 (first) to 5: %w", r.Priority, ErrInvalid)
+	}
+	plan, version, err := e.config.Plans.Plan(ctx, r.DefinitionID, r.Version)
+	if err != nil {
+		return seed{}, err
+	}
+	id := r.ID
+	if id == uuid.Nil {
+		id = newID()
+	}
+	return seed{plan: plan, row: row{
+		id: id, kind: kindOf(plan), definition: r.DefinitionID, definitionVersion: version,
+		businessKey: r.BusinessKey, tenant: r.Tenant, user: r.User, priority: cmp.Or(r.Priority, priorityNone),
+		correlation: r.CorrelationID, execution: r.ExecutionID, state: workflow.State{Variables: object(r.Variables)},
+	}}, nil
+}
+
+// storable refuses what PostgreSQL would refuse, and take a transaction down with it.
+func storable(name, value string) error {
+	if len(value) > maxKeyBytes {
+		return fmt.Errorf("the %s has %d bytes, %d are allowed: %w", name, len(value), maxKeyBytes, ErrInvalid)
+	}
+	if !utf8.ValidString(value) || strings.ContainsRune(value, 0) {
+		return fmt.Errorf("the %s is not UTF-8 without zero bytes: %w", name, ErrInvalid)
+	}
+	return nil
+}
