@@ -22,8 +22,9 @@ const (
 	// HeaderDedupID is another: the id of the dispatch.
 	HeaderDedupID = "dedup-id"
 	// HeaderToken is the fencing token, in decimal: who sends it back with a report is
-	// told from others who had the same job. HeaderAttempt counts from 1.
-	HeaderToken   = "millrace-token"
+	// told from others who had the same job.
+	HeaderToken = "millrace-token"
+	// HeaderAttempt is the number of the attempt, from 1.
 	HeaderAttempt = "millrace-attempt"
 
 	// EventContentType is the content type of such a record.
