@@ -21,9 +21,13 @@ import (
 // domain says whose the reasons of errors are.
 const domain = "millrace"
 
-// code is the code of problems with an HTTP status.
-func code(httpStatus int) codes.Code {
-	switch httpStatus {
+// code is the code of a problem: that of its HTTP status, but for what clients of
+// workflow.v1 know under another one.
+func code(p *problem.Problem) codes.Code {
+	if p.Code == problem.PollingOff().Code {
+		return codes.FailedPrecondition
+	}
+	switch p.Status {
 	case http.StatusBadRequest, http.StatusUnprocessableEntity, http.StatusUnsupportedMediaType, http.StatusNotAcceptable:
 		return codes.InvalidArgument
 	case http.StatusUnauthorized:
@@ -61,9 +65,11 @@ func message(p *problem.Problem) string {
 // statusOf is a problem as a status with its details.
 func statusOf(ctx context.Context, p *problem.Problem) *status.Status {
 	id := problem.RequestID(ctx)
-	details := []protoadapt.MessageV1{&errdetails.ErrorInfo{
-		Reason: reason(p), Domain: domain, Metadata: map[string]string{"http_status": strconv.Itoa(p.Status)},
-	}}
+	about := map[string]string{"http_status": strconv.Itoa(p.Status)}
+	if p.Contract != nil && p.Contract.State != "" {
+		about["state"] = p.Contract.State
+	}
+	details := []protoadapt.MessageV1{&errdetails.ErrorInfo{Reason: reason(p), Domain: domain, Metadata: about}}
 	if len(p.Errors) > 0 {
 		bad := &errdetails.BadRequest{}
 		for _, f := range p.Errors {
@@ -79,7 +85,7 @@ func statusOf(ctx context.Context, p *problem.Problem) *status.Status {
 	if id != "" {
 		details = append(details, &errdetails.RequestInfo{RequestId: id})
 	}
-	plain := status.New(code(p.Status), message(p))
+	plain := status.New(code(p), message(p))
 	if detailed, err := plain.WithDetails(details...); err == nil {
 		return detailed
 	}
@@ -110,7 +116,7 @@ func (s *Server) itemError(ctx context.Context, err error) *workflowv1.ItemError
 		return nil
 	}
 	p := s.deps.REST.Problem(ctx, err)
-	return &workflowv1.ItemError{Code: int32(code(p.Status)), Reason: reason(p), Message: message(p)}
+	return &workflowv1.ItemError{Code: int32(code(p)), Reason: reason(p), Message: message(p)}
 }
 
 // invalid is the error of one field of a request.
@@ -124,9 +130,9 @@ func faulty(faults []problem.Fault) error {
 	case 0:
 		return nil
 	case 1:
-		return problem.ValidationFailed().With(field(faults[0])+" "+faults[0].Message, faults...)
+		return problem.BadRequest().With(field(faults[0])+" "+faults[0].Message, faults...)
 	}
-	return problem.ValidationFailed().With(fmt.Sprintf("%d fields are not valid", len(faults)), faults...)
+	return problem.BadRequest().With(fmt.Sprintf("%d fields are not valid", len(faults)), faults...)
 }
 
 // together is all that is wrong with several fields as one error; an error that is about
@@ -137,7 +143,7 @@ func together(errs ...error) error {
 		var p *problem.Problem
 		switch {
 		case err == nil:
-		case errors.As(err, &p) && p.Code == problem.ValidationFailed().Code:
+		case errors.As(err, &p) && p.Code == problem.BadRequest().Code:
 			faults = append(faults, p.Errors...)
 		default:
 			return err

@@ -72,10 +72,11 @@ func (c Config) withDefaults() Config {
 // Deps is what the server calls.
 type Deps struct {
 	// REST is the REST interface, without the wrapping of its own server.
-	REST   REST
-	Engine Engine
-	Jobs   Jobs
-	Health *health.Health
+	REST        REST
+	Engine      Engine
+	Jobs        Jobs
+	Definitions Definitions
+	Health      *health.Health
 	// Guard checks tokens.
 	Guard  auth.Guard
 	Logger *slog.Logger
