@@ -155,7 +155,7 @@ func (r *run) completeInstance() {
 // finish makes a status final.
 func (r *run) finish(status Status) {
 	r.state.Status, r.state.EndedAt = status, r.at
-	r.state.Forks, r.state.Signals, r.state.Deferred, r.state.Suspended = nil, nil, nil, ""
+	r.state.Signals, r.state.Deferred, r.state.Suspended = nil, nil, ""
 	r.todo = nil
 	r.unsetTotalTimer()
 }
@@ -178,7 +178,7 @@ func moment(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
 
 // clone returns a copy of which everything may be changed that the machine changes.
 func (s State) clone() State {
-	s.Attempts = slices.Clone(s.Attempts)
+	s.Attempts, s.Undoing = slices.Clone(s.Attempts), slices.Clone(s.Undoing)
 	s.Forks = slices.Clone(s.Forks)
 	for i := range s.Forks {
 		s.Forks[i].Arrived = slices.Clone(s.Forks[i].Arrived)
