@@ -80,6 +80,7 @@ func runWorkflows(l *loops, e *engine.Engine, st *jobs.Store, leases *lease.Mana
 	l.run("workflow timers", func(ctx context.Context) error { return e.RunTimers(ctx, leases) })
 	l.run("workflow housekeeping", func(ctx context.Context) error { return e.RunHousekeeping(ctx, leases) })
 	l.run("job leases", jobs.NewSweeper(st, e).Run)
+	l.run("job dispatches", jobs.NewDispatches(st).Run)
 }
 
 // jobTopics creates the topics of jobs.

@@ -82,6 +82,7 @@ type Deps struct {
 	Workflows   Workflows
 	Jobs        JobQueue
 	JobRecords  JobRecords
+	Dispatch    JobDispatch
 	Streams     *sse.Streams
 	GraphQL     *graphql.Server
 	Health      *health.Health

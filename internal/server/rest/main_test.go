@@ -352,6 +352,7 @@ func newBench(t testing.TB, change func(*Deps, *Config)) *bench {
 		Workflows:   &someWorkflows{},
 		Jobs:        &someJobs{},
 		JobRecords:  &someJobs{},
+		Dispatch:    &someDispatch{},
 		Health:      health.New(),
 		Logger:      logger,
 		Queries:     query.NewStore(noDatabase{}, query.Limits{}),
