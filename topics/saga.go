@@ -12,7 +12,8 @@ import (
 // several times. It ends with SagaCompleted when all went well. A step that cannot
 // succeed leads to SagaCompensating; then the compensations of the steps that were
 // taken run in reverse order, as steps do, and SagaCompensated is the end. SagaFailed
-// says that a compensation could not be brought about either: a person must look.
+// says that a compensation could not be brought about either: a person must look, and
+// has it go on (SagaCompensating, SagaResumed) or end as it is (SagaEnded).
 
 // SagaStarted says that a saga began.
 type SagaStarted struct {
@@ -37,8 +38,9 @@ func (SagaStarted) EventType() string { return "millrace.saga.started.v1" }
 // EventKey implements Event: the saga id.
 func (e SagaStarted) EventKey() string { return e.SagaID }
 
-// SagaStepStarted says that the command of a step was sent.
-type SagaStepStarted struct {
+// SagaStep says which attempt at which step of which saga an event is about. Every event
+// about steps begins with it.
+type SagaStep struct {
 	// SagaID is the id of the saga's instance: key and subject.
 	SagaID string `json:"saga_id" schema:"minLength=1,maxLength=255"`
 	// Step is the name of the step.
@@ -51,6 +53,14 @@ type SagaStepStarted struct {
 	// CommandID is the id of the command that asked for it, by which participants refuse
 	// one that comes late.
 	CommandID string `json:"command_id,omitempty" schema:"maxLength=255"`
+}
+
+// EventKey implements Event: the saga id.
+func (s SagaStep) EventKey() string { return s.SagaID }
+
+// SagaStepStarted says that the command of a step was sent.
+type SagaStepStarted struct {
+	SagaStep
 	// StartedAt is when.
 	StartedAt time.Time `json:"started_at"`
 }
@@ -58,23 +68,9 @@ type SagaStepStarted struct {
 // EventType implements Event.
 func (SagaStepStarted) EventType() string { return "millrace.saga.step_started.v1" }
 
-// EventKey implements Event: the saga id.
-func (e SagaStepStarted) EventKey() string { return e.SagaID }
-
 // SagaStepCompleted says that a participant did what a step asked for.
 type SagaStepCompleted struct {
-	// SagaID is the id of the saga's instance: key and subject.
-	SagaID string `json:"saga_id" schema:"minLength=1,maxLength=255"`
-	// Step is the name of the step.
-	Step string `json:"step" schema:"minLength=1,maxLength=255"`
-	// Compensation is true when this is about the step's compensation, false when it is
-	// about its action.
-	Compensation bool `json:"compensation,omitempty"`
-	// Attempt counts the attempts at the action, or at the compensation, from 1.
-	Attempt int `json:"attempt" schema:"minimum=1"`
-	// CommandID is the id of the command that asked for it, by which participants refuse
-	// one that comes late.
-	CommandID string `json:"command_id,omitempty" schema:"maxLength=255"`
+	SagaStep
 	// Output is what it returned, any JSON.
 	Output json.RawMessage `json:"output,omitempty"`
 	// FinishedAt is when.
@@ -84,24 +80,10 @@ type SagaStepCompleted struct {
 // EventType implements Event.
 func (SagaStepCompleted) EventType() string { return "millrace.saga.step_completed.v1" }
 
-// EventKey implements Event: the saga id.
-func (e SagaStepCompleted) EventKey() string { return e.SagaID }
-
 // SagaStepFailed says that an attempt at a step did not succeed, or that its time ran
 // out, so that it is in doubt whether it did.
 type SagaStepFailed struct {
-	// SagaID is the id of the saga's instance: key and subject.
-	SagaID string `json:"saga_id" schema:"minLength=1,maxLength=255"`
-	// Step is the name of the step.
-	Step string `json:"step" schema:"minLength=1,maxLength=255"`
-	// Compensation is true when this is about the step's compensation, false when it is
-	// about its action.
-	Compensation bool `json:"compensation,omitempty"`
-	// Attempt counts the attempts at the action, or at the compensation, from 1.
-	Attempt int `json:"attempt" schema:"minimum=1"`
-	// CommandID is the id of the command that asked for it, by which participants refuse
-	// one that comes late.
-	CommandID string `json:"command_id,omitempty" schema:"maxLength=255"`
+	SagaStep
 	// Failure says why. Its Retryable is false when no other attempt follows.
 	Failure Failure `json:"failure"`
 	// InDoubt is true when the participant did not answer: it may have done it.
@@ -112,9 +94,6 @@ type SagaStepFailed struct {
 
 // EventType implements Event.
 func (SagaStepFailed) EventType() string { return "millrace.saga.step_failed.v1" }
-
-// EventKey implements Event: the saga id.
-func (e SagaStepFailed) EventKey() string { return e.SagaID }
 
 // SagaCompensating says that a saga is given up and what was done is undone from now
 // on.
@@ -192,6 +171,47 @@ func (SagaFailed) EventType() string { return "millrace.saga.failed.v1" }
 // EventKey implements Event: the saga id.
 func (e SagaFailed) EventKey() string { return e.SagaID }
 
+// SagaResumed says that a person has a saga take up its steps again after it had been
+// given up.
+type SagaResumed struct {
+	// SagaID is the id of the saga's instance: key and subject.
+	SagaID string `json:"saga_id" schema:"minLength=1,maxLength=255"`
+	// Step is the step that it goes on with.
+	Step string `json:"step,omitempty" schema:"maxLength=255"`
+	// Actor is who decided it, Message why, in words.
+	Actor   string `json:"actor,omitempty"`
+	Message string `json:"message,omitempty"`
+}
+
+// EventType implements Event.
+func (SagaResumed) EventType() string { return "millrace.saga.resumed.v1" }
+
+// EventKey implements Event: the saga id.
+func (e SagaResumed) EventKey() string { return e.SagaID }
+
+// SagaEnded says that a saga has ended as it is: what was done and is not undone stays.
+// A person decided it, or its definition does not ask for compensation.
+type SagaEnded struct {
+	// SagaID is the id of the saga's instance: key and subject.
+	SagaID string `json:"saga_id" schema:"minLength=1,maxLength=255"`
+	// Status is how: "FAILED", "CANCELLED" without compensation, or "RESOLVED" by a person
+	// after it had needed attention.
+	Status string `json:"status" schema:"enum=FAILED|CANCELLED|RESOLVED"`
+	// Reason is a stable code in snake_case, Message says it in words, for people.
+	Reason  string `json:"reason" schema:"code"`
+	Message string `json:"message,omitempty"`
+	// Actor is who decided it, if a person did.
+	Actor string `json:"actor,omitempty"`
+	// FinishedAt is when.
+	FinishedAt time.Time `json:"finished_at"`
+}
+
+// EventType implements Event.
+func (SagaEnded) EventType() string { return "millrace.saga.ended.v1" }
+
+// EventKey implements Event: the saga id.
+func (e SagaEnded) EventKey() string { return e.SagaID }
+
 func sagaTypes() []Type {
 	return []Type{
 		newType(SagaEvents, "", SagaStarted{
@@ -200,17 +220,17 @@ func sagaTypes() []Type {
 			StartedAt: exampleTime(),
 		}),
 		newType(SagaEvents, "", SagaStepStarted{
-			SagaID: exampleExecutionID, Step: "hotel", Attempt: 1, CommandID: exampleCommandID,
+			SagaStep:  SagaStep{SagaID: exampleExecutionID, Step: "hotel", Attempt: 1, CommandID: exampleCommandID},
 			StartedAt: exampleTime(),
 		}),
 		newType(SagaEvents, "", SagaStepCompleted{
-			SagaID: exampleExecutionID, Step: "flight", Attempt: 2, CommandID: exampleCommandID,
-			Output: json.RawMessage(`{"booking":"F-7"}`), FinishedAt: exampleTime().Add(time.Second),
+			SagaStep: SagaStep{SagaID: exampleExecutionID, Step: "flight", Attempt: 2, CommandID: exampleCommandID},
+			Output:   json.RawMessage(`{"booking":"F-7"}`), FinishedAt: exampleTime().Add(time.Second),
 		}),
 		newType(SagaEvents, "", SagaStepFailed{
-			SagaID: exampleExecutionID, Step: "flight", Compensation: true, Attempt: 1, CommandID: exampleCommandID,
-			Failure: Failure{Reason: "timed_out", Message: "no answer within 30s", Retryable: true},
-			InDoubt: true, FinishedAt: exampleTime().Add(30 * time.Second),
+			SagaStep: SagaStep{SagaID: exampleExecutionID, Step: "flight", Compensation: true, Attempt: 1, CommandID: exampleCommandID},
+			Failure:  Failure{Reason: "timed_out", Message: "no answer within 30s", Retryable: true},
+			InDoubt:  true, FinishedAt: exampleTime().Add(30 * time.Second),
 		}),
 		newType(SagaEvents, "", SagaCompensating{
 			SagaID: exampleExecutionID, Step: "hotel", Reason: "step_failed", Message: "no room left",
@@ -226,6 +246,13 @@ func sagaTypes() []Type {
 		newType(SagaEvents, "", SagaFailed{
 			SagaID: exampleExecutionID, Step: "flight", Reason: "compensation_failed",
 			Message: "the airline refuses the cancellation", FinishedAt: exampleTime().Add(time.Hour),
+		}),
+		newType(SagaEvents, "", SagaResumed{
+			SagaID: exampleExecutionID, Step: "hotel", Actor: "ada", Message: "a room was given back",
+		}),
+		newType(SagaEvents, "", SagaEnded{
+			SagaID: exampleExecutionID, Status: "RESOLVED", Reason: "resolved",
+			Message: "the airline sent a voucher", Actor: "ada", FinishedAt: exampleTime().Add(2 * time.Hour),
 		}),
 	}
 }

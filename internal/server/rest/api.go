@@ -80,6 +80,7 @@ type Deps struct {
 	Queue       Queue
 	Definitions Definitions
 	Workflows   Workflows
+	Sagas       SagaActions
 	Jobs        JobQueue
 	JobRecords  JobRecords
 	Dispatch    JobDispatch

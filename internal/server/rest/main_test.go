@@ -350,6 +350,7 @@ func newBench(t testing.TB, change func(*Deps, *Config)) *bench {
 		Limits:      &someLimits{},
 		Definitions: &someDefinitions{},
 		Workflows:   &someWorkflows{},
+		Sagas:       &someWorkflows{},
 		Jobs:        &someJobs{},
 		JobRecords:  &someJobs{},
 		Dispatch:    &someDispatch{},
