@@ -95,6 +95,10 @@ type GraphQL struct {
 
 // Workflows configures the running of workflow instances.
 type Workflows struct {
+	Lanes             int  `key:"lanes" doc:"How many transactions of the engine may be under way at once in this process. Requests that come meanwhile share the next one."`
+	LaneSize          int  `key:"lane_size" doc:"How many requests may share a transaction."`
+	Queue             int  `key:"queue" doc:"How many requests may wait for each lane. What would be more is refused with 503: try again."`
+	MaxSteps          int  `key:"max_steps" doc:"How many steps an instance may begin in all, so that a loop ends."`
 	MaxVariablesBytes Size `key:"max_variables_bytes" doc:"How long the variables of an instance may be, as JSON. What would make them longer is refused, or fails its step."`
 	Lifecycle         bool `key:"lifecycle" doc:"Publish lifecycle events (CloudEvents, topics.flow-lifecycle-out), which the data index is built from. Without Kafka they are off."`
 	AuditLog          bool `key:"audit_log" doc:"Show the audit log of instances. What happened is kept in any case: instances go by it."`
@@ -207,7 +211,7 @@ type Worker struct {
 	GPUs            int            `key:"gpus" doc:"The graphics processors that executions may use here; 0 is none."`
 	ResourceClasses []string       `key:"resource_classes" flag:"worker-classes" doc:"The resource classes that this worker serves."`
 	Topics          []topics.Topic `key:"topics" unset:"those that its resource classes are routed to" doc:"The task topics that this worker reads. They are named where a stage stands between: the coordinator routes a class to the topic that the stage reads, and workers read what it passes on."`
-	Executors       []string       `key:"executors" oneof:"process,function" doc:"The executors that this worker offers."`
+	Executors       []string       `key:"executors" oneof:"process,function,workflow" doc:"The executors that this worker offers."`
 	Lease           time.Duration  `key:"lease" doc:"How long a claim lasts without a heartbeat. What loses its lease is stopped and run again."`
 	Heartbeat       time.Duration  `key:"heartbeat" doc:"How often a claim is extended; less than a third of the lease."`
 	MaxOutputBytes  Size           `key:"max_output_bytes" doc:"How much of stdout and of stderr is kept per attempt; the rest is counted and dropped."`
@@ -269,6 +273,7 @@ type Retention struct {
 	Events            time.Duration `key:"events" doc:"How long events stay in the event log, by the time that they claim for themselves; up to a week more, since they go by weeks. Projections are rebuilt from them, and replays fed."`
 	Executions        time.Duration `key:"executions" doc:"How long executions stay after their end, with their output, their results, their events and their views; 0 keeps them for ever. It must cover retention.outbox: what is republished must not tell of executions that are gone."`
 	Instances         time.Duration `key:"instances" doc:"How long workflow instances, with their tasks, and sagas stay in the read models after their end; 0 keeps them for ever. Where it is less than retention.events, those that a rebuild brings back go again within the hour."`
+	Workflows         time.Duration `key:"workflows" doc:"How long workflow instances stay where they run after their end, with their journal, jobs and user tasks, so that what failed can be retried; 0 keeps them for ever. The read models have them for retention.instances."`
 	DeadLetterArchive time.Duration `key:"dead_letter_archive" doc:"After how long archived dead letters are removed. The audit of what was done with them stays."`
 }
 

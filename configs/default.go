@@ -94,7 +94,7 @@ func Default() Config {
 		Postgres:    Postgres{ConnectTimeout: 5 * time.Second},
 		Embedded:    Embedded{Broker: EmbeddedBroker{Listen: "127.0.0.1:9092"}},
 		Topics:      defaultTopics(),
-		Workflows:   Workflows{MaxVariablesBytes: MiB, Lifecycle: true, AuditLog: true},
+		Workflows:   Workflows{Lanes: 4, LaneSize: 128, Queue: 4096, MaxSteps: 10_000, MaxVariablesBytes: MiB, Lifecycle: true, AuditLog: true},
 		Jobs:        Jobs{DispatchMode: DispatchPolling},
 		Coordinator: defaultCoordinator(),
 		Worker:      defaultWorker(),
@@ -107,6 +107,7 @@ func Default() Config {
 		Retention: Retention{
 			Outbox: 30 * topics.Day, Inbox: 120 * topics.Day, DeadLetters: 30 * topics.Day, DeadLetterArchive: 90 * topics.Day,
 			Results: 90 * topics.Day, Events: 90 * topics.Day, Executions: 90 * topics.Day, Instances: 90 * topics.Day,
+			Workflows: 30 * topics.Day,
 		},
 		Alerts: Alerts{Header: "Authorization", StallAfter: time.Hour, DeadLetters: 100},
 		Log:    Log{Level: "info", Format: "text"},
@@ -128,7 +129,7 @@ func defaultWorker() Worker {
 	return Worker{
 		Slots:           16,
 		ResourceClasses: []string{topics.DefaultResourceClass},
-		Executors:       []string{"process", "function"},
+		Executors:       []string{"process", "function", "workflow"},
 		Lease:           30 * time.Second,
 		Heartbeat:       5 * time.Second,
 		MaxOutputBytes:  8 * MiB,

@@ -17,13 +17,14 @@ const (
 	// GroupPrefix begins the names of the groups of workers that read them.
 	GroupPrefix = "workflow.workers."
 
-	// HeaderContentType and HeaderDedupID are the headers that a record of workflow.v1
-	// has. The latter is the id of the dispatch.
+	// HeaderContentType is a header that records of workflow.v1 have.
 	HeaderContentType = "content-type"
-	HeaderDedupID     = "dedup-id"
+	// HeaderDedupID is another: the id of the dispatch.
+	HeaderDedupID = "dedup-id"
 	// HeaderToken is the fencing token, in decimal: who sends it back with a report is
-	// told from others who had the same job. HeaderAttempt counts from 1.
-	HeaderToken   = "millrace-token"
+	// told from others who had the same job.
+	HeaderToken = "millrace-token"
+	// HeaderAttempt is the number of the attempt, from 1.
 	HeaderAttempt = "millrace-attempt"
 
 	// EventContentType is the content type of such a record.

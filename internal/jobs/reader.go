@@ -29,7 +29,7 @@ type Record struct {
 	// Job has its variables in the answer of Get only.
 	Job
 	// RunAt is when it may be claimed at the earliest; OnHold is true while its instance is
-	// suspended, and RunAt zero then.
+	// suspended, and it is not claimed.
 	RunAt  time.Time
 	OnHold bool
 	// Expired counts the leases that ran out in its present attempt.
@@ -52,7 +52,7 @@ func NewReader(pool *pgxpool.Pool) *Reader { return &Reader{pool: pool} }
 const recordColumns = `
 	j.id, j.job_type, j.instance_id, j.activity, j.step, j.step_id, j.status, j.priority, j.attempt, j.retries_remaining, j.token,
 	coalesce(j.worker_id, ''), j.locked_at, j.lock_expires_at, j.created_at, j.finished_at, j.expired,
-	CASE WHEN isfinite(j.run_at) THEN j.run_at END`
+	j.run_at, j.on_hold`
 
 // Get returns a job with what its handler gets. The error wraps ErrNotFound when there
 // is none.
@@ -135,10 +135,10 @@ func optional(id uuid.UUID) *uuid.UUID {
 }
 
 func scanRecord(row pgx.CollectableRow, r *Record, more ...any) error {
-	var locked, expires, finished, runAt *time.Time
+	var locked, expires, finished *time.Time
 	err := row.Scan(append([]any{
 		&r.ID, &r.JobType, &r.InstanceID, &r.Activity, &r.Step, &r.StepID, &r.Status, &r.Priority, &r.Attempt, &r.RetriesRemaining, &r.Token,
-		&r.WorkerID, &locked, &expires, &r.CreatedAt, &finished, &r.Expired, &runAt,
+		&r.WorkerID, &locked, &expires, &r.CreatedAt, &finished, &r.Expired, &r.RunAt, &r.OnHold,
 	}, more...)...)
 	set := func(into *time.Time, from *time.Time) {
 		if from != nil {
@@ -148,7 +148,5 @@ func scanRecord(row pgx.CollectableRow, r *Record, more ...any) error {
 	set(&r.LockedAt, locked)
 	set(&r.LockExpiresAt, expires)
 	set(&r.FinishedAt, finished)
-	set(&r.RunAt, runAt)
-	r.OnHold = err == nil && runAt == nil
 	return err
 }

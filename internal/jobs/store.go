@@ -233,3 +233,10 @@ func (s *Store) wakeRelay() { s.signals.Wake(outbox.WakeName) }
 
 // Waiting returns how many claims of this process wait for jobs.
 func (s *Store) Waiting() int { return s.hub.waiting() }
+
+// Prepared reports whether jobs of a type are dispatched in the transaction that begins
+// them.
+func (s *Store) Prepared(jobType string) bool { return s.topics == nil || s.topics.has(jobType) }
+
+// RefreshLimits reads which types have limits. It happens by itself now and then.
+func (s *Store) RefreshLimits(ctx context.Context) { s.limits.refresh(ctx) }

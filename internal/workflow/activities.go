@@ -287,9 +287,11 @@ func (r *run) resultOf(step *planStep, open OpenStep, active OpenActivity) (resu
 	return result, merged, err
 }
 
-// removeActivity takes an activity off its step once it has ended.
+// removeActivity takes an activity off its step once it has ended. It may have begun with
+// the same input: a WAIT whose signal came while the instance was suspended.
 func (r *run) removeActivity(open *OpenStep, active OpenActivity) OpenActivity {
 	r.unsetActivityTimer(*open, active)
+	r.changes.Begin = slices.DeleteFunc(r.changes.Begin, func(a Activity) bool { return a.N == active.N })
 	open.Activities = slices.DeleteFunc(open.Activities, func(a OpenActivity) bool { return a.N == active.N })
 	return active
 }

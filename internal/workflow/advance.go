@@ -155,7 +155,7 @@ func (r *run) completeInstance() {
 // finish makes a status final.
 func (r *run) finish(status Status) {
 	r.state.Status, r.state.EndedAt = status, r.at
-	r.state.Forks, r.state.Signals, r.state.Deferred, r.state.Suspended = nil, nil, nil, ""
+	r.state.Signals, r.state.Deferred, r.state.Suspended = nil, nil, ""
 	r.todo = nil
 	r.unsetTotalTimer()
 }

@@ -125,10 +125,9 @@ func (r *run) failInstance(failure *Failure, at *Place) {
 		r.beginCompensating(Entry{Failure: failure})
 		return
 	}
-	forks := r.state.Forks
 	r.finish(Failed)
-	// A retry goes on from here.
-	r.state.Reopen, r.state.Forks = reopen, forks
+	// A retry goes on from here, with the forks as they are.
+	r.state.Reopen = reopen
 	r.entry(Entry{Kind: InstanceFailed, StepID: failure.StepID, Failure: failure})
 }
 

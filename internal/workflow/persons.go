@@ -29,6 +29,7 @@ func (r *run) cancel() error {
 		r.beginCompensating(Entry{Failure: r.state.Failure, Actor: r.in.Actor, Reason: r.in.Reason})
 		return nil
 	}
+	r.state.Forks = nil
 	r.finish(Cancelled)
 	r.entry(Entry{Kind: InstanceCancelled, Failure: r.state.Failure, Actor: r.in.Actor, Reason: r.in.Reason})
 	return nil

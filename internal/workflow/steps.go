@@ -35,6 +35,7 @@ func (r *run) enter(at Place) {
 	case End:
 		r.entry(stepEntry(StepCompleted, step, open, r.at))
 		r.giveUp()
+		r.state.Forks = nil
 		r.completeInstance()
 	default:
 		r.enterTask(step, open)

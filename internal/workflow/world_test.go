@@ -295,6 +295,9 @@ func (w *world) checkStatus(c workflow.Changes) {
 		require.Empty(w.t, w.timers)
 		require.Empty(w.t, w.open)
 	}
+	if s.Status.Final() && s.Status != workflow.Failed {
+		require.Empty(w.t, s.Forks, "no branch is lost")
+	}
 	if s.Status == workflow.Compensated {
 		require.Empty(w.t, w.undo, "everything is undone")
 	}

@@ -1,0 +1,153 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/millrace/millrace/internal/jobs"
+	"github.com/millrace/millrace/internal/lease"
+	"github.com/millrace/millrace/internal/postgres"
+)
+
+const (
+	// housekeepingLease is held by the one process that cleans up.
+	housekeepingLease = "workflow-housekeeping"
+	// signalSweep is how often signals are looked after, retentionSweep how often instances
+	// are looked for whose time is over, and retentionBatch how many are looked at at once.
+	signalSweep    = 5 * time.Second
+	retentionSweep = 10 * time.Minute
+	retentionBatch = 500
+)
+
+// RunHousekeeping looks after signals that are kept, and removes instances that ended
+// longer ago than Config.Retention, until ctx ends. Of the processes that run it one does
+// it at a time. The engine of its process must run.
+func (e *Engine) RunHousekeeping(ctx context.Context, leases Leases) error {
+	return leases.Run(ctx, housekeepingLease, func(ctx context.Context, _ *lease.Held) error {
+		ticker := time.NewTicker(signalSweep)
+		defer ticker.Stop()
+		var retained time.Time
+		for {
+			if err := e.sweepSignals(ctx); err != nil && ctx.Err() == nil {
+				e.log.WarnContext(ctx, "signals cannot be looked after", "error", err)
+			}
+			if e.config.Retention > 0 && time.Since(retained) > retentionSweep {
+				retained = time.Now()
+				if _, err := e.RemoveEnded(ctx); err != nil && ctx.Err() == nil {
+					e.log.WarnContext(ctx, "instances cannot be removed after their retention", "error", err)
+				}
+			}
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-ticker.C:
+			}
+		}
+	})
+}
+
+// RemoveEnded removes the instances that ended longer ago than Config.Retention, with
+// all that belongs to them, and returns how many. It does so in small transactions; what
+// it has not come to when it is interrupted is removed the next time.
+func (e *Engine) RemoveEnded(ctx context.Context) (removed int, err error) {
+	var at time.Time
+	var last uuid.UUID
+	for {
+		over, seen, err := e.pageOfEnded(ctx, &at, &last)
+		if err != nil {
+			return removed, err
+		}
+		n, err := e.remove(ctx, over)
+		removed += n
+		if err != nil || seen < retentionBatch {
+			return removed, err
+		}
+	}
+}
+
+// ended is an instance whose time is over.
+type ended struct {
+	id uuid.UUID
+	// activities is how many there were: it tells the ids of its jobs.
+	activities int
+}
+
+// pageOfEnded looks at the next instances in the order of their start. There is no index
+// on the time of the end: it would cost every instance that ends.
+func (e *Engine) pageOfEnded(ctx context.Context, at *time.Time, last *uuid.UUID) (over []ended, seen int, err error) {
+	rows, err := e.config.Pool.Query(ctx, `
+		SELECT id, started_at, coalesce(ended_at < clock_timestamp() - $3::interval, false), coalesce((state->>'last_activity')::integer, 0)
+		FROM wf_instances WHERE (started_at, id) > ($1, $2) AND started_at < clock_timestamp() - $3::interval
+		ORDER BY started_at, id LIMIT $4`, *at, *last, e.config.Retention, retentionBatch)
+	if err != nil {
+		return nil, 0, fmt.Errorf("look for instances whose retention is over: %w", err)
+	}
+	var x ended
+	var isOver bool
+	_, err = pgx.ForEachRow(rows, []any{&x.id, at, &isOver, &x.activities}, func() error {
+		seen++
+		*last = x.id
+		if isOver {
+			over = append(over, x)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, 0, fmt.Errorf("look for instances whose retention is over: %w", err)
+	}
+	return over, seen, nil
+}
+
+// remove removes instances with all that belongs to them. One that goes on after all (a
+// failed one can be retried) is left.
+func (e *Engine) remove(ctx context.Context, over []ended) (removed int, err error) {
+	if len(over) == 0 {
+		return 0, nil
+	}
+	ids := make([]uuid.UUID, len(over))
+	for i, x := range over {
+		ids[i] = x.id
+	}
+	err = postgres.InTx(ctx, e.config.Pool, func(ctx context.Context, tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, `DELETE FROM wf_instances WHERE id = ANY($1::uuid[]) AND ended_at < clock_timestamp() - $2::interval RETURNING id`,
+			ids, e.config.Retention)
+		if err != nil {
+			return err
+		}
+		gone, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+		if err != nil {
+			return err
+		}
+		removed = len(gone)
+		var b pgx.Batch
+		b.Queue(`DELETE FROM jobs WHERE id = ANY($1::uuid[])`, jobsOf(gone, over))
+		for _, table := range []string{"wf_journal", "wf_user_tasks", "wf_timers", "wf_waits", "wf_commands"} {
+			b.Queue(`DELETE FROM `+table+` WHERE instance_id = ANY($1::uuid[])`, gone)
+		}
+		return tx.SendBatch(ctx, &b).Close()
+	})
+	if err != nil {
+		return 0, fmt.Errorf("remove instances whose retention is over: %w", err)
+	}
+	e.metrics.purged.Add(float64(removed))
+	return removed, nil
+}
+
+// jobsOf returns the ids of all jobs that instances may have had.
+func jobsOf(gone []uuid.UUID, over []ended) []uuid.UUID {
+	activities := make(map[uuid.UUID]int, len(over))
+	for _, x := range over {
+		activities[x.id] = x.activities
+	}
+	var ids []uuid.UUID
+	for _, id := range gone {
+		for n := 1; n <= activities[id]; n++ {
+			ids = append(ids, jobs.ID(id, n))
+		}
+	}
+	return ids
+}
