@@ -207,7 +207,7 @@ func (f *forks) checkBranches(i int) {
 		case !arrives:
 			f.fault(codeJoinNever, e.at, "", "the branch that begins with %s never comes to %s, the join of %s", f.called(e.to), f.called(join), f.called(s.step))
 		case stops && !f.reported[e.at.String()]:
-			f.warn(codeJoinMaybe, e.at, "", "the branch that begins with %s can stop at %s, which has no next step: %s would never complete", f.called(e.to), f.called(f.situations[stop].step), f.called(join))
+			f.warn(codeJoinMaybe, e.at, "", "the branch that begins with %s can stop at %s, which has no next step: %s goes on without it", f.called(e.to), f.called(f.situations[stop].step), f.called(join))
 		case ends && !f.reported[e.at.String()]:
 			f.warn(codeJoinMaybe, e.at, "", "the branch that begins with %s can come to %s, an END: that ends the whole workflow, whatever the other branches do", f.called(e.to), f.called(f.situations[end].step))
 		}
