@@ -100,6 +100,7 @@ func (c *cli) root() *cobra.Command {
 		c.migrateCommand(),
 		c.submitCommand(),
 		c.executionsCommand(),
+		c.instancesCommand(), c.tasksCommand(), c.signalsCommand(), c.jobsCommand(),
 		c.eventsGroup(),
 		c.explainCommand(),
 		c.queryCommand(),

@@ -142,6 +142,13 @@ type pageEnd struct {
 // pages returns what is on all pages of a list, and asks for each as it is needed.
 // It ends with the first error.
 func pages[P, T any](ctx context.Context, c *Client, path []string, q url.Values, open func(P) (items []T, next string)) iter.Seq2[T, error] {
+	return pagesBy(ctx, c, "page_token", path, q, open)
+}
+
+// pagesBy is pages for a list whose parameter for the token has another name.
+func pagesBy[P, T any](
+	ctx context.Context, c *Client, token string, path []string, q url.Values, open func(P) (items []T, next string),
+) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T
 		for {
@@ -159,11 +166,11 @@ func pages[P, T any](ctx context.Context, c *Client, path []string, q url.Values
 			if next == "" {
 				return
 			}
-			if next == q.Get("page_token") {
+			if next == q.Get(token) {
 				yield(none, errors.New("list: the server answers with the same page again"))
 				return
 			}
-			q.Set("page_token", next)
+			q.Set(token, next)
 		}
 	}
 }

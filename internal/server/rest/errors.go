@@ -86,6 +86,8 @@ func errorTable() []mapping {
 			detail: "use a new Idempotency-Key for a new replay, and the same replay with the same key"},
 		{err: definitions.ErrNotFound, kind: problem.WorkflowNotFound()},
 		{err: jobs.ErrNotFound, kind: problem.JobNotFound()},
+		{err: jobs.ErrNoLimits, kind: problem.LimitsNotFound()},
+		{err: jobs.ErrInvalid, kind: problem.BadRequest()},
 		{err: jobs.ErrLeaseLost, kind: problem.JobConflict()},
 		{err: jobs.ErrFinished, kind: problem.JobConflict()},
 		{err: engine.ErrNotFound, kind: problem.WorkflowNotFound()},
@@ -127,6 +129,10 @@ func errorTable() []mapping {
 		{err: sse.ErrUnavailable, kind: problem.EventsUnavailable(), detail: "the event log cannot be read", retryAfter: 3 * time.Second},
 	}
 }
+
+// Problem turns any error of the services below into what the caller is told. Other
+// servers over the same services use it too, so that an error means the same everywhere.
+func (a *API) Problem(ctx context.Context, err error) *problem.Problem { return a.problem(ctx, err) }
 
 // problem turns any error into what the caller is told.
 func (a *API) problem(ctx context.Context, err error) *problem.Problem {
