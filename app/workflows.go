@@ -56,7 +56,7 @@ type engineParams struct {
 	Jobs        *jobs.Store
 	Signals     *postgres.Signals
 	Handover    *outbox.Handover
-	Sagas       engine.Sagas `optional:"true"`
+	Sagas       engine.Sagas
 	Log         *slog.Logger
 	Metrics     prometheus.Registerer
 }
