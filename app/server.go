@@ -22,9 +22,12 @@ import (
 	"github.com/millrace/millrace/internal/build"
 	"github.com/millrace/millrace/internal/consumers"
 	"github.com/millrace/millrace/internal/deadletter"
+	"github.com/millrace/millrace/internal/definitions"
+	"github.com/millrace/millrace/internal/engine"
 	"github.com/millrace/millrace/internal/eventlog"
 	"github.com/millrace/millrace/internal/execution/store"
 	"github.com/millrace/millrace/internal/holds"
+	"github.com/millrace/millrace/internal/jobs"
 	limitstore "github.com/millrace/millrace/internal/limits/store"
 	"github.com/millrace/millrace/internal/outbox"
 	"github.com/millrace/millrace/internal/parking"
@@ -126,7 +129,7 @@ func newQueries(cfg configs.Config, c *connections) *query.Store {
 func newAPI(
 	cfg configs.Config, c *connections, queries *query.Store, asked *graphql.Server, st *store.Store, kept *results.Store,
 	signals *postgres.Signals, streams *sse.Streams, letters *deadletter.Store, replays *replay.Store, rebuilds *rebuild.Store, known *limitstore.Store, purges *purge.Store,
-	h *health.Health, log *slog.Logger,
+	flows *engine.Engine, defined *definitions.Store, queue *jobs.Store, h *health.Health, log *slog.Logger,
 ) (*rest.API, error) {
 	guard, err := newGuard(cfg)
 	if err != nil {
@@ -150,6 +153,12 @@ func newAPI(
 		Holds:       holds.New(c.pool, func() { signals.Wake(store.WakeAdmission) }, log),
 		Consumers:   consumers.NewOperator(consumers.OperatorConfig{Pool: c.pool, Signals: signals, Broker: consumerBroker{c.admin}}),
 		Limits:      known,
+		Definitions: defined,
+		Workflows:   flows,
+		Sagas:       flows,
+		Jobs:        queue,
+		JobRecords:  jobs.NewReader(c.pool),
+		Dispatch:    queue,
 		Purges:      purges,
 		Replays:     replays,
 		Rebuilds:    rebuilds,

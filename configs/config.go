@@ -210,7 +210,7 @@ type Worker struct {
 	GPUs            int            `key:"gpus" doc:"The graphics processors that executions may use here; 0 is none."`
 	ResourceClasses []string       `key:"resource_classes" flag:"worker-classes" doc:"The resource classes that this worker serves."`
 	Topics          []topics.Topic `key:"topics" unset:"those that its resource classes are routed to" doc:"The task topics that this worker reads. They are named where a stage stands between: the coordinator routes a class to the topic that the stage reads, and workers read what it passes on."`
-	Executors       []string       `key:"executors" oneof:"process,function" doc:"The executors that this worker offers."`
+	Executors       []string       `key:"executors" oneof:"process,function,workflow" doc:"The executors that this worker offers."`
 	Lease           time.Duration  `key:"lease" doc:"How long a claim lasts without a heartbeat. What loses its lease is stopped and run again."`
 	Heartbeat       time.Duration  `key:"heartbeat" doc:"How often a claim is extended; less than a third of the lease."`
 	MaxOutputBytes  Size           `key:"max_output_bytes" doc:"How much of stdout and of stderr is kept per attempt; the rest is counted and dropped."`

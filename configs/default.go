@@ -129,7 +129,7 @@ func defaultWorker() Worker {
 	return Worker{
 		Slots:           16,
 		ResourceClasses: []string{topics.DefaultResourceClass},
-		Executors:       []string{"process", "function"},
+		Executors:       []string{"process", "function", "workflow"},
 		Lease:           30 * time.Second,
 		Heartbeat:       5 * time.Second,
 		MaxOutputBytes:  8 * MiB,

@@ -82,6 +82,23 @@ func TestSagasShowTheirSteps(t *testing.T) {
 	}
 	assert.Equal(t, []string{"pay COMPLETED", "ship FAILED", "compensate:pay COMPLETED"}, status)
 
+	// A person has one go on that needed attention, and then ends it as it is. What
+	// participants reply changes nothing.
+	resolved := numbered(t,
+		topics.SagaStarted{SagaID: id, Name: "order", StartedAt: start},
+		topics.SagaFailed{SagaID: id, Step: "pay", Reason: "compensation_failed", FinishedAt: start},
+		topics.SagaResumed{SagaID: id, Step: "ship", Actor: "ada"},
+		topics.SagaReply{SagaID: id, CommandID: "c", Participant: "p", Outcome: topics.SagaDone},
+	)
+	row = projectionstest.Converge(t, pool, projections.Sagas(), resolved)["saga_views"][0]
+	assert.Equal(t, []any{"RUNNING", nil, nil}, []any{row["status"], row["reason"], row["finished_time"]})
+	row = projectionstest.Converge(t, pool, projections.Sagas(), numbered(t,
+		topics.SagaStarted{SagaID: id, Name: "order", StartedAt: start},
+		topics.SagaFailed{SagaID: id, Step: "pay", Reason: "compensation_failed", FinishedAt: start},
+		topics.SagaEnded{SagaID: id, Status: "RESOLVED", Reason: "resolved", Actor: "ada", FinishedAt: start},
+	))["saga_views"][0]
+	assert.Equal(t, []any{"RESOLVED", "resolved"}, []any{row["status"], row["reason"]})
+
 	projectionstest.Converge(t, pool, projections.Sagas(), numbered(t,
 		topics.SagaStarted{SagaID: id, Name: "order", StartedAt: start},
 		topics.SagaStepStarted{SagaID: id, Step: "a\x00b", Attempt: 1, StartedAt: start},

@@ -15,6 +15,7 @@ const (
 	sagaCompleted      = "COMPLETED"
 	sagaCompensated    = "COMPENSATED"
 	sagaNeedsAttention = "NEEDS_ATTENTION"
+	// FAILED, CANCELLED and RESOLVED come from the event: see topics.SagaEnded.
 )
 
 // sagaStep is what saga_views shows of a step, or of its compensation.
@@ -47,7 +48,7 @@ func Sagas() Projection {
 	v.businessKey = t.Once("business_key", Text, "what it is about, in the words of whoever started it")
 	v.started = t.Once("started_time", Time, "when it began")
 	status := t.Register("status_version")
-	v.status = status.Column("status", Text, "RUNNING, COMPENSATING, COMPLETED, COMPENSATED or NEEDS_ATTENTION")
+	v.status = status.Column("status", Text, "RUNNING, COMPENSATING, NEEDS_ATTENTION; at the end COMPLETED, COMPENSATED, FAILED, CANCELLED or RESOLVED")
 	v.reason = status.Column("reason", Text, "why it compensates or needs attention")
 	v.message = status.Column("message", LongText, "the same in words")
 	v.step = t.Register("step_version").Column("step", Text, "the step that it is at")
@@ -67,6 +68,9 @@ func (v *sagaViews) apply(b *Batch, e Event) error {
 	if err != nil {
 		return fmt.Errorf("decode %s of %s: %w", e.Type, e.Subject, err)
 	}
+	if _, reply := event.(topics.SagaReply); reply {
+		return nil
+	}
 	row := b.Row(v.table, e.Subject)
 	row.Set(v.version, e.Sequence)
 	switch s := event.(type) {
@@ -85,6 +89,7 @@ func (v *sagaViews) apply(b *Batch, e Event) error {
 			sagaStep{Status: "FAILED", Attempt: s.Attempt, FinishedAt: &s.FinishedAt, InDoubt: s.InDoubt, Failure: &s.Failure})
 	case topics.SagaCompensating:
 		v.turn(row, sagaCompensating, s.Reason, s.Message)
+		row.Clear(v.finished)
 	case topics.SagaCompensated:
 		v.turn(row, sagaCompensated, s.Reason, s.Message)
 		row.Set(v.finished, s.FinishedAt)
@@ -93,6 +98,12 @@ func (v *sagaViews) apply(b *Batch, e Event) error {
 		row.Set(v.finished, s.FinishedAt)
 	case topics.SagaFailed:
 		v.turn(row, sagaNeedsAttention, s.Reason, s.Message)
+		row.Set(v.finished, s.FinishedAt)
+	case topics.SagaResumed:
+		v.turn(row, sagaRunning, "", s.Message)
+		row.Clear(v.finished)
+	case topics.SagaEnded:
+		v.turn(row, s.Status, s.Reason, s.Message)
 		row.Set(v.finished, s.FinishedAt)
 	}
 	return nil

@@ -50,7 +50,7 @@ func catalogue() []Type {
 		executionTimedOutType(),
 		executionCancelledType(),
 		executionQuarantinedType(),
-	}, podTypes(), sagaTypes(), workflowLifecycleTypes(), taskLifecycleTypes())
+	}, podTypes(), sagaTypes(), sagaExchangeTypes(), workflowLifecycleTypes(), taskLifecycleTypes())
 }
 
 //go:embed schemas/*.json

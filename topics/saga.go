@@ -12,7 +12,8 @@ import (
 // several times. It ends with SagaCompleted when all went well. A step that cannot
 // succeed leads to SagaCompensating; then the compensations of the steps that were
 // taken run in reverse order, as steps do, and SagaCompensated is the end. SagaFailed
-// says that a compensation could not be brought about either: a person must look.
+// says that a compensation could not be brought about either: a person must look, and
+// has it go on (SagaCompensating, SagaResumed) or end as it is (SagaEnded).
 
 // SagaStarted says that a saga began.
 type SagaStarted struct {
@@ -192,6 +193,47 @@ func (SagaFailed) EventType() string { return "millrace.saga.failed.v1" }
 // EventKey implements Event: the saga id.
 func (e SagaFailed) EventKey() string { return e.SagaID }
 
+// SagaResumed says that a person has a saga take up its steps again after it had been
+// given up.
+type SagaResumed struct {
+	// SagaID is the id of the saga's instance: key and subject.
+	SagaID string `json:"saga_id" schema:"minLength=1,maxLength=255"`
+	// Step is the step that it goes on with.
+	Step string `json:"step,omitempty" schema:"maxLength=255"`
+	// Actor is who decided it, Message why, in words.
+	Actor   string `json:"actor,omitempty"`
+	Message string `json:"message,omitempty"`
+}
+
+// EventType implements Event.
+func (SagaResumed) EventType() string { return "millrace.saga.resumed.v1" }
+
+// EventKey implements Event: the saga id.
+func (e SagaResumed) EventKey() string { return e.SagaID }
+
+// SagaEnded says that a saga has ended as it is: what was done and is not undone stays.
+// A person decided it, or its definition does not ask for compensation.
+type SagaEnded struct {
+	// SagaID is the id of the saga's instance: key and subject.
+	SagaID string `json:"saga_id" schema:"minLength=1,maxLength=255"`
+	// Status is how: "FAILED", "CANCELLED" without compensation, or "RESOLVED" by a person
+	// after it had needed attention.
+	Status string `json:"status" schema:"enum=FAILED|CANCELLED|RESOLVED"`
+	// Reason is a stable code in snake_case, Message says it in words, for people.
+	Reason  string `json:"reason" schema:"code"`
+	Message string `json:"message,omitempty"`
+	// Actor is who decided it, if a person did.
+	Actor string `json:"actor,omitempty"`
+	// FinishedAt is when.
+	FinishedAt time.Time `json:"finished_at"`
+}
+
+// EventType implements Event.
+func (SagaEnded) EventType() string { return "millrace.saga.ended.v1" }
+
+// EventKey implements Event: the saga id.
+func (e SagaEnded) EventKey() string { return e.SagaID }
+
 func sagaTypes() []Type {
 	return []Type{
 		newType(SagaEvents, "", SagaStarted{
@@ -226,6 +268,13 @@ func sagaTypes() []Type {
 		newType(SagaEvents, "", SagaFailed{
 			SagaID: exampleExecutionID, Step: "flight", Reason: "compensation_failed",
 			Message: "the airline refuses the cancellation", FinishedAt: exampleTime().Add(time.Hour),
+		}),
+		newType(SagaEvents, "", SagaResumed{
+			SagaID: exampleExecutionID, Step: "hotel", Actor: "ada", Message: "a room was given back",
+		}),
+		newType(SagaEvents, "", SagaEnded{
+			SagaID: exampleExecutionID, Status: "RESOLVED", Reason: "resolved",
+			Message: "the airline sent a voucher", Actor: "ada", FinishedAt: exampleTime().Add(2 * time.Hour),
 		}),
 	}
 }

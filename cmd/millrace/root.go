@@ -113,6 +113,7 @@ func (c *cli) root() *cobra.Command {
 		c.consumersCommand(),
 		c.topicsCommand(),
 		c.dataIndexCommand(),
+		c.sagasCommand(),
 		c.configCommand(),
 		c.doctorCommand(),
 		c.verifyCommand(),

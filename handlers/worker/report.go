@@ -144,6 +144,7 @@ func (w *Worker) runTask(ctx context.Context, e *execution.Execution, a *attempt
 	result, err := w.executors[e.Request.Executor].Run(ctx, executor.Task{
 		ExecutionID: e.ID, Attempt: e.Attempt, Spec: e.Request.Spec, MaxOutputBytes: w.cfg.MaxOutputBytes,
 		Checkpoint: checkpoint, Reporter: &a.reports,
+		Tenant: e.Request.Tenant, User: e.Request.User, Priority: e.Request.Priority,
 	}, a.lease, out)
 	if err != nil {
 		return executor.Result{Outcome: executor.Failed, Reason: "executor_error", Message: err.Error(), Retryable: true}

@@ -106,7 +106,7 @@ func (u *unit) beginActivities(ctx context.Context, l *live, c workflow.Changes)
 		case workflow.ChildActivity:
 			u.beginChild(ctx, l, a)
 		case workflow.CommandActivity:
-			u.commands = append(u.commands, BegunCommand{Instance: l.instance(), Activity: a, At: u.now})
+			u.commands = append(u.commands, BegunCommand{Instance: l.instance(), Activity: a, Deadline: deadlineOf(l.plan, c, a), At: u.now})
 		}
 	}
 }

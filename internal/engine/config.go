@@ -38,11 +38,11 @@ type Signals interface {
 	Subscribe(name string) (wakes <-chan struct{}, stop func())
 }
 
-// Sagas is what package sagas adds to the transactions of instances that send commands.
+// Sagas is what the transactions of instances that send commands, or can undo something,
+// have beside: SagaTopics.
 type Sagas interface {
-	// Commands queues the rows of commands that begin, and returns their entries of the
-	// outbox.
-	Commands(b outbox.Queuer, commands []BegunCommand) ([]outbox.Entry, error)
+	// Commands returns the entries of the outbox of commands that begin, in order.
+	Commands(commands []BegunCommand) ([]outbox.Entry, error)
 	// Events returns what an input means on saga_events, in order: nothing when the
 	// definition is none that has such events.
 	Events(h Happening) []topics.Event
@@ -52,8 +52,9 @@ type Sagas interface {
 type BegunCommand struct {
 	Instance Instance
 	Activity workflow.Activity
-	// At is when it began, by the clock of the database.
-	At time.Time
+	// At is when it began, by the clock of the database; Deadline is when the attempt is
+	// given up, zero: never.
+	At, Deadline time.Time
 }
 
 // Happening is what one input did to one instance: what events are made of.

@@ -69,7 +69,7 @@ func (e *Engine) Resume(ctx context.Context, id uuid.UUID, actor, reason string)
 
 // Retry lets an instance go on that has failed or needs attention.
 func (e *Engine) Retry(ctx context.Context, id uuid.UUID, r RetryRequest) (Instance, error) {
-	return e.input(ctx, id, workflow.Input{Kind: workflow.RetryFailed, Name: r.StepID, Result: r.Variables, Actor: r.Actor})
+	return e.input(ctx, id, workflow.Input{Kind: workflow.RetryFailed, Name: r.StepID, Result: r.Variables, Actor: r.Actor, Reason: r.Reason})
 }
 
 // Compensate undoes what an instance has done, whatever its status.

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/google/uuid"
-
 	"github.com/millrace/millrace/internal/jobs"
 	"github.com/millrace/millrace/internal/workflow"
 )
@@ -175,26 +173,7 @@ func expiry(x jobs.Expired) *request {
 // Reply takes the reply to a command. One that is not asked for (any more) is ErrConflict,
 // and no reason to send it again.
 func (e *Engine) Reply(ctx context.Context, r CommandReply) error {
-	if err := e.address(ctx, &r); err != nil {
-		return err
-	}
 	return e.ask(ctx, e.laneOf(r.InstanceID), reply(r))
-}
-
-// address finds out what a reply belongs to.
-func (e *Engine) address(ctx context.Context, r *CommandReply) error {
-	if r.InstanceID != uuid.Nil {
-		return nil
-	}
-	rows, err := e.config.Pool.Query(ctx, `SELECT instance_id, activity, attempt FROM wf_commands WHERE id = $1`, r.CommandID)
-	if err != nil {
-		return fmt.Errorf("look for command %s: %w", r.CommandID, err)
-	}
-	defer rows.Close()
-	if !rows.Next() {
-		return errors.Join(rows.Err(), fmt.Errorf("command %s: %w", r.CommandID, ErrNotFound))
-	}
-	return rows.Scan(&r.InstanceID, &r.Activity, &r.Attempt)
 }
 
 func reply(c CommandReply) *request {
@@ -203,8 +182,12 @@ func reply(c CommandReply) *request {
 		if err != nil {
 			return err
 		}
+		number, open := commandActivity(l.id, l.state, c.CommandID)
+		if !open {
+			return fmt.Errorf("command %s of instance %s is not waited for: the instance is %s: %w", c.CommandID, l.id, l.state.Status, ErrConflict)
+		}
 		in := workflow.Input{
-			Kind: workflow.ActivityCompleted, Activity: c.Activity, Attempt: c.Attempt, Result: c.Result, Actor: c.Actor,
+			Kind: workflow.ActivityCompleted, Activity: number, Attempt: c.Attempt, Result: c.Result, Actor: c.Actor,
 		}
 		if c.Failure != nil {
 			f := workflow.Failure{Code: cmp.Or(text(c.Failure.Code), "failed"), Message: text(c.Failure.Message), StepID: c.Failure.StepID}

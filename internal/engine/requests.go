@@ -24,7 +24,8 @@ type RetryRequest struct {
 	StepID string
 	// Variables, when set, are merged into those of the instance before: a JSON object.
 	Variables json.RawMessage
-	Actor     string
+	// Reason and Actor are told to whoever looks.
+	Reason, Actor string
 }
 
 // CorrelateRequest signals whichever instances wait for a signal of that name under that
@@ -67,11 +68,10 @@ type CompleteUserTaskRequest struct {
 // CommandReply tells what became of a command of a COMMAND step, or of a compensation
 // that is a command.
 type CommandReply struct {
-	// CommandID identifies the command. InstanceID, Activity and Attempt are looked up by
-	// it when InstanceID is zero.
-	CommandID         uuid.UUID
-	InstanceID        uuid.UUID
-	Activity, Attempt int
+	// InstanceID and CommandID identify the command, Attempt its attempt; 0: whichever is
+	// open.
+	InstanceID, CommandID uuid.UUID
+	Attempt               int
 	// Result is any JSON when the command succeeded, Failure says why it did not.
 	Result  json.RawMessage
 	Failure *workflow.Failure

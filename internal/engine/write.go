@@ -58,7 +58,7 @@ func (u *unit) write(ctx context.Context, b *writes, w *written) error {
 	}
 	entries = append(entries, queued.Entries...)
 	if len(u.commands) > 0 && u.engine.config.Sagas != nil {
-		commands, err := u.engine.config.Sagas.Commands(b, u.commands)
+		commands, err := u.engine.config.Sagas.Commands(u.commands)
 		if err != nil {
 			return fmt.Errorf("write commands: %w", err)
 		}

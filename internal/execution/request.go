@@ -193,7 +193,7 @@ func (c *checker) labels(labels map[string]string) {
 }
 
 func (c *checker) spec(req *topics.Request) {
-	known := spec.ExecutorProcess + ", " + spec.ExecutorFunction
+	known := spec.ExecutorProcess + ", " + spec.ExecutorFunction + ", " + spec.ExecutorWorkflow
 	if req.Executor == "" {
 		c.add("/executor", "required", "is required: one of %s", known)
 		return

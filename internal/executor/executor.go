@@ -37,9 +37,15 @@
 //
 // For "kubernetes" the other side is the cluster: the name of a pod, its
 // activeDeadlineSeconds or an annotation that a watchdog in the pod obeys, and owner
-// references. For "workflow" and "job" it is PostgreSQL: a row by execution and
-// attempt, with a deadline that the engine's sweeper applies and the claims of
-// external workers are checked against.
+// references. For "job" it is PostgreSQL: a row by execution and attempt, with a
+// deadline that the claims of external workers are checked against.
+//
+// # Workflows
+//
+// An instance of a workflow is no program that could run twice at once: the engine
+// moves it in transactions, and its jobs have leases of their own. So "workflow" is
+// excepted from the above: what its attempts do is wait, a lost lease ends the waiting
+// and not the instance, and the next attempt waits for the same one.
 package executor
 
 import (
@@ -89,6 +95,10 @@ type Task struct {
 	Attempt int
 	// Spec is the executor's own part of the request.
 	Spec json.RawMessage
+	// Tenant, User and Priority (1 to 5, 5 the most urgent; 0: not told) are those of the
+	// request, for executors that hand the work on.
+	Tenant, User string
+	Priority     int
 	// MaxOutputBytes is how much of each stream is kept; what goes beyond is
 	// counted and dropped.
 	MaxOutputBytes int64

@@ -128,7 +128,8 @@ func (l *linter) members(n *node, at place) []member {
 				break
 			}
 			line, _ := l.document.place(before)
-			l.faultAt(m.at, Fault{Code: codeTwice, Path: at.with(m.name).String(), Message: fmt.Sprintf("%q is there twice: line %d has the first", m.name, line)})
+			where := at.with(m.name)
+			l.faultAt(m.at, Fault{Code: codeTwice, Path: where.String(), Pointer: where.pointer(), Message: fmt.Sprintf("%q is there twice: line %d has the first", m.name, line)})
 			continue
 		}
 		seen[m.name] = m.at

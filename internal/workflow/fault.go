@@ -14,8 +14,10 @@ type Fault struct {
 	// Line and Column say where, from 1, in characters; 0: the definition has no text.
 	Line   int `json:"line,omitempty"`
 	Column int `json:"column,omitempty"`
-	// Path says where in the document: steps[2].nextStep.
-	Path string `json:"path,omitempty"`
+	// Path says where in the document: steps[2].nextStep. Pointer says the same as a JSON
+	// pointer (RFC 6901): /steps/2/nextStep.
+	Path    string `json:"path,omitempty"`
+	Pointer string `json:"pointer,omitempty"`
 	// Code is a stable word; see the list of codes in docs/workflow-format.md.
 	Code    string `json:"code"`
 	Message string `json:"message"`

@@ -137,3 +137,21 @@ func TestGoingOnWithinABranch(t *testing.T) {
 	// The join will not wait for the other branch: a person has said where to go on.
 	s.does(in).is(workflow.Active, "b").completes("b").is(workflow.Active, "after")
 }
+
+func TestWhatIsLeftOfAForkBelongsToTheBranchAroundIt(t *testing.T) {
+	t.Parallel()
+	s := given(t, `{}`, `
+		{"id":"outer","type":"PARALLEL_GATEWAY","parallelNextSteps":["inner","c"],"joinStep":"outer-join"},
+		{"id":"inner","type":"PARALLEL_GATEWAY","parallelNextSteps":["a","b"],"joinStep":"inner-join"},
+		{"id":"a","type":"SERVICE_TASK","nextStep":"inner-join","boundaryEvents":[{"type":"TIMER","duration":"PT1H","interrupting":false,"targetStepId":"nag"}]},
+		{"id":"nag","type":"SERVICE_TASK"},
+		{"id":"b","type":"SERVICE_TASK","nextStep":"inner-join"},
+		{"id":"inner-join","type":"JOIN_GATEWAY","nextStep":"route"},
+		{"id":"route","type":"DECISION","conditionalNextSteps":{"true":"stray","false":"outer-join"}},
+		{"id":"stray","type":"SERVICE_TASK"},
+		{"id":"c","type":"SERVICE_TASK","nextStep":"outer-join"},
+		{"id":"outer-join","type":"JOIN_GATEWAY","nextStep":"after"},
+		{"id":"after","type":"SERVICE_TASK","nextStep":"end"}`+end)
+	s.fires("a", workflow.BoundaryTimer).completes("a", "b", "c", "stray").is(workflow.Active, "nag", "outer-join")
+	s.completes("nag").is(workflow.Active, "after")
+}

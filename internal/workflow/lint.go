@@ -122,15 +122,15 @@ func (l *linter) warn(code string, where place, hint, format string, args ...any
 
 // report adds a fault about a place.
 func (l *linter) report(where place, f Fault) {
-	switch {
-	case l.full(f):
-	case l.document == nil:
-		f.Path = where.String()
-		l.add(f)
-	default:
-		f.Path = where.String()
-		l.faultAt(l.document.find(where), f)
+	if l.full(f) {
+		return
 	}
+	f.Path, f.Pointer = where.String(), where.pointer()
+	if l.document == nil {
+		l.add(f)
+		return
+	}
+	l.faultAt(l.document.find(where), f)
 }
 
 // full says whether a fault would not be told any more.
@@ -192,7 +192,7 @@ func (l *linter) expression(where place, source string) bool {
 	if errors.As(err, &syntax) {
 		message = syntax.Message // the place is the fault's
 	}
-	fault := Fault{Code: codeExpression, Path: where.String(), Message: fmt.Sprintf("the expression %s does not parse: %s", abridged(source), message)}
+	fault := Fault{Code: codeExpression, Path: where.String(), Pointer: where.pointer(), Message: fmt.Sprintf("the expression %s does not parse: %s", abridged(source), message)}
 	if strings.Count(source, "${") > 1 {
 		fault.Hint = `texts are put together with +, as in ${first + " " + last}`
 	}
@@ -257,6 +257,16 @@ func (p place) String() string {
 				out.WriteString(element)
 			}
 		}
+	}
+	return out.String()
+}
+
+// pointer gives the place as a JSON pointer.
+func (p place) pointer() string {
+	var out strings.Builder
+	for _, element := range p.elements {
+		out.WriteByte('/')
+		out.WriteString(strings.NewReplacer("~", "~0", "/", "~1").Replace(fmt.Sprint(element)))
 	}
 	return out.String()
 }

@@ -11,8 +11,8 @@ type Reference struct {
 	// Version is 0 for the latest.
 	Version int
 	// Line, Column and Path say where; see Fault.
-	Line, Column int
-	Path         string
+	Line, Column  int
+	Path, Pointer string
 }
 
 // Absent returns the warning that the definition is not there.
@@ -22,7 +22,7 @@ func (r Reference) Absent() Fault {
 		which = fmt.Sprintf("no version %d of definition", r.Version)
 	}
 	return Fault{
-		Line: r.Line, Column: r.Column, Path: r.Path, Code: codeAbsent, Warning: true,
+		Line: r.Line, Column: r.Column, Path: r.Path, Pointer: r.Pointer, Code: codeAbsent, Warning: true,
 		Message: fmt.Sprintf("there is %s %s yet", which, abridged(r.ID)), Hint: "upload it before an instance comes to it",
 	}
 }
@@ -39,7 +39,7 @@ func References(text []byte) []Reference {
 	l.decode(document.root, reflect.ValueOf(d).Elem(), place{})
 	var found []Reference
 	add := func(id string, version int, where place) {
-		r := Reference{ID: id, Version: version, Path: where.String()}
+		r := Reference{ID: id, Version: version, Path: where.String(), Pointer: where.pointer()}
 		r.Line, r.Column = document.place(document.find(where))
 		found = append(found, r)
 	}

@@ -141,3 +141,14 @@ func TestCancelAndRetryBelongToTheirStatuses(t *testing.T) {
 	in.Name = "a"
 	failed.does(in).is(workflow.Active, "a").completes("a", "b").is(workflow.Completed)
 }
+
+func TestEachDeferredInputIsTakenToItsEnd(t *testing.T) {
+	t.Parallel()
+	s := given(t, `{}`, `
+		{"id":"fork","type":"PARALLEL_GATEWAY","parallelNextSteps":["a","b"],"joinStep":"join"},
+		{"id":"a","type":"SERVICE_TASK","conditionalNextSteps":{"true":"end","false":"join"}},
+		{"id":"b","type":"SERVICE_TASK","nextStep":"join"},
+		{"id":"join","type":"JOIN_GATEWAY","nextStep":"end"}`+end)
+	s.does(person(workflow.Suspend)).completes("a").breaks("b", "bad")
+	s.does(person(workflow.Resume)).is(workflow.Completed)
+}

@@ -21,6 +21,7 @@ import (
 const (
 	ExecutorProcess  = "process"
 	ExecutorFunction = "function"
+	ExecutorWorkflow = "workflow"
 )
 
 // The codes of a FieldError.
@@ -73,6 +74,8 @@ func Parse(executor string, raw json.RawMessage) error {
 		_, err = ParseProcess(raw)
 	case ExecutorFunction:
 		_, err = ParseFunction(raw)
+	case ExecutorWorkflow:
+		_, err = ParseWorkflow(raw)
 	default:
 		err = UnknownExecutorError{Name: executor}
 	}

@@ -50,6 +50,19 @@ func TestFunction(t *testing.T) {
 	assert.Equal(t, "null", string(s.Args))
 }
 
+func TestWorkflow(t *testing.T) {
+	t.Parallel()
+	s, err := spec.ParseWorkflow(json.RawMessage(`{"definition_id":"LOS::loan","definition_version":3,"business_key":"l-7","variables":{"amount":1}}`))
+	require.NoError(t, err)
+	assert.Equal(t, spec.Workflow{DefinitionID: "LOS::loan", DefinitionVersion: 3, BusinessKey: "l-7", Variables: json.RawMessage(`{"amount":1}`)}, s)
+	_, err = spec.ParseWorkflow(json.RawMessage(`{"definition_version":0,"variables":[],"business_key":7,"extra":1}`))
+	assert.ErrorContains(t, err, "/definition_version: must be a whole number from 1")
+	assert.ErrorContains(t, err, "/variables: must be an object")
+	assert.ErrorContains(t, err, "/business_key: must be a string")
+	assert.ErrorContains(t, err, "/extra: unknown field; known are business_key, definition_id, definition_version, variables")
+	assert.ErrorContains(t, err, "/definition_id: is required")
+}
+
 // Each spec has exactly the faults that are listed, as "pointer code".
 func TestFaults(t *testing.T) {
 	t.Parallel()

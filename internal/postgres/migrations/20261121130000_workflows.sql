@@ -205,23 +205,18 @@ SELECT d.uploaded_at, coalesce(nullif(d.uploaded_by, ''), 'engine'), 'definition
     jsonb_build_object('definition_id', d.id, 'version', d.version, 'kind', d.kind)
 FROM wf_definitions d;
 
--- The commands of saga steps: what identifies a reply.
-CREATE TABLE wf_commands (
-    id          uuid PRIMARY KEY,
-    instance_id uuid NOT NULL,
-    activity    integer NOT NULL,
-    attempt     integer NOT NULL,
-    created_at  timestamptz NOT NULL DEFAULT clock_timestamp()
-);
-CREATE INDEX wf_commands_instance ON wf_commands (instance_id);
-
--- What a participant did, or refuses to do: a command id is applied once, and not after
--- its compensation.
+-- What a participant of sagas did, or refuses to do: a command is applied once, and not
+-- after its compensation. The commands themselves need no table: their ids are made from
+-- the instance and the number of the step.
 CREATE TABLE saga_participations (
     participant text COLLATE "C" NOT NULL,
     command_id  uuid NOT NULL,
+    saga_id     uuid NOT NULL,
+    -- done and refused stay; what failed is attempted again by a later issue.
     outcome     text NOT NULL CHECK (outcome IN ('done', 'failed', 'refused')),
-    reply       json,
+    issue       bigint NOT NULL,
+    failure     json,
+    output      json,
     at          timestamptz NOT NULL DEFAULT clock_timestamp(),
     PRIMARY KEY (participant, command_id)
 );
@@ -229,4 +224,4 @@ CREATE INDEX saga_participations_at ON saga_participations (at);
 
 -- +goose Down
 DROP VIEW audit_log;
-DROP TABLE saga_participations, wf_commands, wf_signals, wf_waits, wf_user_tasks, wf_timers, wf_job_types, jobs, wf_journal, wf_instances, wf_definitions;
+DROP TABLE saga_participations, wf_signals, wf_waits, wf_user_tasks, wf_timers, wf_job_types, jobs, wf_journal, wf_instances, wf_definitions;

@@ -16,7 +16,7 @@ func Kinds() []Kind {
 		DeadLetterNotFound(), DeadLetterNotOpen(), RedriveLimit(), RedriveTopicMissing(),
 		DeadLetterNoEvent(), DeadLetterArchived(), DeadLetterNotArchived(), DeadLetterDeleted(), DeadLetterHeadOfLane(),
 		EditInvalid(), EditConflict(), EditUnchanged(), RedriveNotFound(), RedriveState(), NothingToRedrive(), PurgeNotFound(), PurgeOver(),
-		KafkaOff(), BadRequest(), WorkflowNotFound(), WorkflowConflict(), JobNotFound(), JobConflict(), LimitsNotFound(), PollingOff(), Overloaded(),
+		KafkaOff(), BadRequest(), DefinitionInvalid(), WorkflowNotFound(), WorkflowConflict(), JobNotFound(), JobConflict(), LimitsNotFound(), PollingOff(), Overloaded(),
 		ReplayNotFound(), ReplayState(), ReplayRefused(), TooManyReplays(),
 		ProjectionNotFound(), RebuildNotFound(), RebuildRefused(),
 		TooManyStreams(), EventsUnavailable(), Unavailable(), ShuttingDown(), Timeout(), Cancelled(), Internal(),
@@ -348,6 +348,11 @@ func KafkaOff() Kind {
 // answers where other routes say ValidationFailed.
 func BadRequest() Kind {
 	return Kind{http.StatusBadRequest, "bad_request", "The request is not valid"}
+}
+
+// DefinitionInvalid: the definition of a workflow has faults.
+func DefinitionInvalid() Kind {
+	return Kind{http.StatusBadRequest, "definition_invalid", "The definition has faults"}
 }
 
 // WorkflowNotFound: there is no such definition, instance, step or user task.

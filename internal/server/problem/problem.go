@@ -37,6 +37,11 @@ type Fault struct {
 	Code string `json:"code" doc:"Stable code of the fault" example:"out_of_range"`
 	// Message says it in words.
 	Message string `json:"message" doc:"The fault in words"`
+	// Line and Column are where in the body the fault is, from 1, and Hint says what to do;
+	// for documents that people write.
+	Line   int    `json:"line,omitempty" doc:"The line in the body, from 1, of what people write" example:"7"`
+	Column int    `json:"column,omitempty" doc:"The column, in characters, from 1" example:"14"`
+	Hint   string `json:"hint,omitempty" doc:"What to do"`
 }
 
 // Problem is the body of every response with a status of 400 or more.
@@ -91,12 +96,14 @@ func (p *Problem) Speak(ctx context.Context) *Problem {
 	if said.Word == "" {
 		said.Word = contractWord(p)
 	}
-	said.Message = p.Title
-	if p.Detail != "" {
-		said.Message = p.Detail
-	}
-	for _, f := range p.Errors {
-		said.Message += "; " + f.Parameter + strings.TrimPrefix(f.Pointer, "/") + " " + f.Message
+	if said.Message == "" {
+		said.Message = p.Title
+		if p.Detail != "" {
+			said.Message = p.Detail
+		}
+		for _, f := range p.Errors {
+			said.Message += "; " + f.Parameter + strings.TrimPrefix(f.Pointer, "/") + " " + f.Message
+		}
 	}
 	said.Reason = said.Message
 	p.Contract = &said

@@ -78,7 +78,9 @@ type Deps struct {
 	Limits      Limits
 	Purges      Purges
 	Queue       Queue
+	Definitions Definitions
 	Workflows   Workflows
+	Sagas       SagaActions
 	Jobs        JobQueue
 	JobRecords  JobRecords
 	Dispatch    JobDispatch

@@ -11,6 +11,7 @@ import (
 
 	"github.com/millrace/millrace/internal/consumers"
 	"github.com/millrace/millrace/internal/deadletter"
+	"github.com/millrace/millrace/internal/definitions"
 	"github.com/millrace/millrace/internal/engine"
 	"github.com/millrace/millrace/internal/execution"
 	"github.com/millrace/millrace/internal/execution/store"
@@ -83,6 +84,7 @@ func errorTable() []mapping {
 		{err: replay.ErrTooMany, kind: problem.TooManyReplays()},
 		{err: replay.ErrKeyConflict, kind: problem.IdempotencyConflict(),
 			detail: "use a new Idempotency-Key for a new replay, and the same replay with the same key"},
+		{err: definitions.ErrNotFound, kind: problem.WorkflowNotFound()},
 		{err: jobs.ErrNotFound, kind: problem.JobNotFound()},
 		{err: jobs.ErrNoLimits, kind: problem.LimitsNotFound()},
 		{err: jobs.ErrInvalid, kind: problem.BadRequest()},
@@ -184,6 +186,8 @@ func requestProblem(err error) *problem.Problem {
 		edit     *deadletter.InvalidEditError
 		wrong    *query.InvalidError
 		limit    *query.LimitError
+
+		definition *workflow.FaultsError
 	)
 	switch {
 	case errors.As(err, &ready):
@@ -201,6 +205,8 @@ func requestProblem(err error) *problem.Problem {
 			Parameter: "filter", Pointer: wrong.Pointer, Code: wrong.Code, Message: wrong.Message})
 	case errors.As(err, &limit):
 		return problem.QueryLimit().With(limit.Error())
+	case errors.As(err, &definition):
+		return definitionProblem(definition)
 	case errors.Is(err, jobs.ErrPollingOff):
 		return pollingOff()
 	case replayProblem(err) != nil:

@@ -28,8 +28,10 @@ func (a *API) humaConfig() huma.Config {
 			},
 			Tags: []*huma.Tag{
 				{Name: tagExecutions, Description: "Requested runs and their results"},
+				{Name: tagDefinitions, Description: "Definitions of workflows: put them, check them, look at them"},
 				{Name: tagInstances, Description: "Instances of workflows: start them, look at them, lead them on"},
 				{Name: tagUserTasks, Description: "What workflows ask people to do"},
+				{Name: tagSagas, Description: "Processes that undo what they did when a step fails: start them, look at them, decide about them"},
 				{Name: tagJobs, Description: "What workflows ask workers to do: claim, complete, fail, keep"},
 				{Name: tagQueue, Description: "What waits for admission, and what people can do about it"},
 				{Name: tagDeadLetters, Description: "Records that consumers gave up on"},

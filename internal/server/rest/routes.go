@@ -41,6 +41,7 @@ func (r route) pattern() string { return r.method + " " + r.path }
 
 const (
 	tagExecutions  = "executions"
+	tagDefinitions = "definitions"
 	tagInstances   = "instances"
 	tagUserTasks   = "user-tasks"
 	tagJobs        = "jobs"
@@ -65,6 +66,13 @@ func (a *API) routes() []route {
 		{method: post, path: "/v1/executions:batch", kafka: true, scope: auth.Write, op: a.batchDoc(), handler: a.submitBatch},
 		{method: get, path: "/v1/executions", scope: auth.Read, op: listDoc(), typed: typed(a, a.list)},
 		{method: get, path: "/v1/executions/statistics", scope: auth.Read, op: statisticsDoc("get-execution-statistics", "Numbers of executions", tagExecutions), typed: typed(a, a.executionStatistics)},
+		{method: post, path: "/v1/definitions", scope: auth.Write, contract: true, op: a.putDefinitionDoc(), handler: a.putDefinition},
+		{method: get, path: "/v1/definitions", scope: auth.Read, contract: true, op: definitionsDoc(), typed: typed(a, a.definitions)},
+		{method: post, path: "/v1/definitions/validate", scope: auth.Read, contract: true, op: a.validateDefinitionDoc(), handler: a.validateDefinition},
+		{method: get, path: "/v1/definitions/{id}", scope: auth.Read, contract: true, op: a.definitionDoc(), handler: a.definition},
+		{method: get, path: "/v1/definitions/{id}/versions", scope: auth.Read, contract: true, op: definitionVersionsDoc(), typed: typed(a, a.definitionVersions)},
+		{method: get, path: "/v1/definitions/{id}/versions/{version}", scope: auth.Read, contract: true, op: a.definitionVersionDoc(), handler: a.definition},
+		{method: get, path: "/v1/definitions/{id}/graph", scope: auth.Read, contract: true, op: definitionGraphDoc(), handler: a.definitionGraph},
 		{method: post, path: "/v1/instances", scope: auth.Write, contract: true, op: a.startInstanceDoc(), handler: a.startInstance},
 		{method: post, path: "/v1/instances:batch", scope: auth.Write, contract: true, op: a.startInstancesDoc(), handler: a.startInstances},
 		{method: post, path: "/v1/definitions/{id}/instances", scope: auth.Write, contract: true, op: a.startInstanceOfDoc(), handler: a.startInstanceOf},
@@ -109,6 +117,17 @@ func (a *API) routes() []route {
 		{method: get, path: "/v1/pods/{id}", scope: auth.Read, op: rowDoc("get-pod", "Get a pod"), typed: typed(a, a.getPod)},
 		{method: get, path: "/v1/sagas", scope: auth.Read, op: rowsDoc("list-sagas", "List sagas, newest first"), typed: typed(a, a.listSagas)},
 		{method: get, path: "/v1/sagas/{id}", scope: auth.Read, op: rowDoc("get-saga", "Get a saga"), typed: typed(a, a.getSaga)},
+		{method: post, path: "/v1/sagas", scope: auth.Write, op: a.startSagaDoc(), handler: a.startSaga},
+		{method: get, path: "/v1/sagas/{id}/timeline", scope: auth.Read, op: sagaTimelineDoc(), typed: typed(a, a.sagaTimeline)},
+		{method: post, path: "/v1/sagas/{id}/resolve", scope: auth.Admin, op: a.sagaDecisionDoc("resolve", "End a saga that needs attention as it is",
+			"What is done and not undone stays.", members{"reason": "the airline sent a voucher"}), handler: a.decideSaga(plainDecision(a.deps.Sagas.Resolve))},
+		{method: post, path: "/v1/sagas/{id}/skip", scope: auth.Admin, op: a.sagaDecisionDoc("skip", "Take the compensation that failed for done",
+			"The ones before it go on.", members{"reason": "refunded by hand"}), handler: a.decideSaga(plainDecision(a.deps.Sagas.SkipCompensation))},
+		{method: post, path: "/v1/sagas/{id}/retry", scope: auth.Admin, op: a.sagaDecisionDoc("retry", "Attempt the compensation again, or go on from a step",
+			"Without a step the compensation that failed is attempted again, or the step that failed a saga with nothing to undo. With one the saga "+
+				"takes up its steps from there.", members{"reason": "the bank is back", "step": "pay"}), handler: a.decideSaga(a.retrySaga)},
+		{method: post, path: "/v1/sagas/{id}/compensate", scope: auth.Admin, op: a.sagaDecisionDoc("compensate", "Undo what a saga has done",
+			"Whatever its status: one that runs is given up, one that has completed is undone.", members{"reason": "sold twice"}), handler: a.decideSaga(plainDecision(a.deps.Workflows.Compensate))},
 		{method: get, path: "/v1/executions/{id}", scope: auth.Read, op: getDoc(), typed: typed(a, a.get)},
 		{method: http.MethodPatch, path: "/v1/executions/{id}", scope: auth.Write, op: a.reprioritizeDoc(), handler: a.reprioritize},
 		{method: post, path: "/v1/executions/{id}/cancel", scope: auth.Write, op: a.cancelDoc(), handler: a.cancel},
