@@ -11,7 +11,7 @@ import (
 func roles(cfg configs.Config) fx.Option {
 	parts := []fx.Option{
 		fx.Provide(newLoops, newDeadLetters, newReplays, newRebuilds, newLimitStore, newPurges),
-		telemetryModule, storageModule, transportModule, workflowsModule,
+		telemetryModule, storageModule, transportModule, workflowsModule, participantsModule,
 	}
 	var start []fx.Option
 	add := func(role configs.Role, module fx.Option, run any) {
@@ -29,7 +29,7 @@ func roles(cfg configs.Config) fx.Option {
 		add(configs.RoleMaintenance, fx.Provide(newReplayKeeper), runReplays)
 		add(configs.RoleMaintenance, fx.Provide(newRebuildKeeper), runRebuilds)
 	}
-	add(configs.RoleWorkflows, fx.Options(), runWorkflows)
+	add(configs.RoleWorkflows, sagasModule, runWorkflows)
 	add(configs.RoleCoordinator, coordinatorModule, runCoordinator)
 	add(configs.RoleWorker, workerModule, runWorker)
 	add(configs.RoleProjections, projectionsModule, nil)
@@ -37,6 +37,7 @@ func roles(cfg configs.Config) fx.Option {
 		start = append(start, fx.Invoke(runRouter))
 	}
 	add(configs.RoleAPI, apiModule, runAPI)
+	add(configs.RoleAPI, fx.Options(), runGRPC)
 	start = append(start, fx.Invoke(runAdmin))
 	return fx.Options(append(parts, start...)...)
 }
