@@ -257,7 +257,8 @@ func (c *cli) instancesSignalCommand() *cobra.Command {
 		Short: "Signal a WAIT of an instance",
 		Long: `Signal a WAIT of an instance, by the id of its step or the name of its signal. The
 variables are merged into those of the instance. A signal that comes before the WAIT is
-reached is kept for it. To signal whichever instances wait for something, see millrace signals send.`,
+reached is kept for it. To signal whichever instances wait for something, see
+millrace signals send.`,
 		Example: `  millrace instances signal 0198c0de-0000-7000-8000-000000000001 await-settlement --var settled=true`,
 		Args:    args(cobra.ExactArgs(2)),
 		RunE: func(cmd *cobra.Command, names []string) error {
