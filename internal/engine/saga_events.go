@@ -90,27 +90,21 @@ func (t *sagaTeller) tellStep(e workflow.Entry) {
 		if e.BeganAt.IsZero() {
 			t.began(e, t.at)
 		}
-		t.add(topics.SagaStepCompleted{
-			SagaStep: t.step(e), Output: e.Output, FinishedAt: t.at,
-		})
+		t.add(topics.SagaStepCompleted{SagaStep: t.step(e), Output: e.Output, FinishedAt: t.at})
 	case workflow.StepFailed, workflow.StepSkipped:
 		t.failed(e, false)
 	}
 }
 
 func (t *sagaTeller) began(e workflow.Entry, at time.Time) {
-	t.add(topics.SagaStepStarted{
-		SagaStep: t.step(e), StartedAt: at,
-	})
+	t.add(topics.SagaStepStarted{SagaStep: t.step(e), StartedAt: at})
 }
 
 func (t *sagaTeller) failed(e workflow.Entry, retryable bool) {
-	t.add(topics.SagaStepFailed{
-		SagaStep: t.step(e), Failure: sagaFailure(e, retryable), InDoubt: e.InDoubt, FinishedAt: t.at,
-	})
+	t.add(topics.SagaStepFailed{SagaStep: t.step(e), Failure: sagaFailure(e, retryable), InDoubt: e.InDoubt, FinishedAt: t.at})
 }
 
-// step is the step, and the attempt at it, that an entry is about.
+// step is what all events about a step begin with.
 func (t *sagaTeller) step(e workflow.Entry) topics.SagaStep {
 	return topics.SagaStep{
 		SagaID: t.in.ID.String(), Step: e.StepID, Compensation: e.Compensates != 0, Attempt: t.attempt(e), CommandID: t.commandOf(e),
