@@ -7,6 +7,11 @@ BUF_VERSION := 1.75.0
 # Tools live outside of the checkout, beside the Go build cache.
 TOOLS       := $(shell $(GO) env GOPATH)/bin
 BUF         := $(TOOLS)/buf-$(BUF_VERSION)/node_modules/.bin/buf
+# The other modules: what users import without the rest (sdk/go), and what uses it from
+# outside as they do. `./...` stops at their go.mod.
+MODULES     := sdk/go e2e/workflows
+# The SDK's own Go of engine.proto: its package comment says why.
+SDK_PB      := sdk/go/internal/enginepb
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS     := -X github.com/millrace/millrace/internal/build.version=$(VERSION)
 TEST_FLAGS  ?= -timeout 10m
@@ -38,10 +43,12 @@ clean: ## Delete the data of `make run` (asks first) and bin/
 .PHONY: test
 test: ## Run all tests on the embedded broker and a PostgreSQL of their own
 	$(GO) test $(TEST_FLAGS) ./...
+	@for m in $(MODULES); do $(GO) test -C $$m $(TEST_FLAGS) ./... || exit 1; done
 
 .PHONY: test-race
 test-race: ## Run all tests with the race detector
 	$(GO) test -race $(TEST_FLAGS) ./...
+	@for m in $(MODULES); do $(GO) test -C $$m -race $(TEST_FLAGS) ./... || exit 1; done
 
 .PHONY: test-kafka
 test-kafka: ## Run the suites on real Apache Kafka (JDK 17 and Maven) and PostgreSQL
@@ -89,6 +96,7 @@ crowd: build ## A crowd asks for CROWD_EXECUTIONS under limits while coordinator
 .PHONY: lint
 lint: $(TOOLS)/golangci-lint-$(GOLANGCI) proto-check ## Run the linters
 	$< run ./...
+	@for m in $(MODULES); do (cd $$m && $< run ./...) || exit 1; done
 	$(GO) vet -tags nosarama ./app
 
 $(TOOLS)/golangci-lint-$(GOLANGCI):
@@ -122,6 +130,7 @@ SAME_BASELINE = [ "$$($(BUF) build --exclude-source-info -o - | sha256sum)" = "$
 proto-gen: $(BUF) ## Make Go of the protobuf files in api/proto
 	cd api/proto && $(BUF) format -w && $(BUF) lint && $(BUF) breaking --against baseline.txtpb
 	cd api/proto && $(BUF) generate
+	$(SDK_PB)/generate.sh $(BUF) api/proto/workflow/v1/engine.proto $(SDK_PB)
 	@cd api/proto && $(SAME_BASELINE) || $(BUF) build --exclude-source-info -o baseline.txtpb
 
 .PHONY: proto-check
@@ -133,6 +142,9 @@ proto-check: $(BUF) ## Check the protobuf files: style, breaking changes, genera
 			cmp "$$fresh/$$f" "$$f" || { echo "api/proto/$$f is not what the protobuf files say: run make proto-gen"; exit 1; }; \
 		done && \
 		$(SAME_BASELINE) || { echo "api/proto/baseline.txtpb is behind: run make proto-gen"; exit 1; }
+	@fresh=$$(mktemp -d) && trap 'rm -rf "$$fresh"' EXIT && \
+		$(SDK_PB)/generate.sh $(BUF) api/proto/workflow/v1/engine.proto "$$fresh" && \
+		cmp "$$fresh/engine.pb.go" $(SDK_PB)/engine.pb.go || { echo "$(SDK_PB) is not what engine.proto says: run make proto-gen"; exit 1; }
 
 .PHONY: generate
 generate: graphql proto-gen ## Write the generated files anew: GraphQL, protobuf, schemas, golden files, reference pages

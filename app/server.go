@@ -129,7 +129,7 @@ func newQueries(cfg configs.Config, c *connections) *query.Store {
 func newAPI(
 	cfg configs.Config, c *connections, queries *query.Store, asked *graphql.Server, st *store.Store, kept *results.Store,
 	signals *postgres.Signals, streams *sse.Streams, letters *deadletter.Store, replays *replay.Store, rebuilds *rebuild.Store, known *limitstore.Store, purges *purge.Store,
-	defined *definitions.Store, flows *engine.Engine, queue *jobs.Store, h *health.Health, guard auth.Guard, log *slog.Logger,
+	flows *engine.Engine, defined *definitions.Store, queue *jobs.Store, h *health.Health, guard auth.Guard, log *slog.Logger,
 ) (*rest.API, error) {
 	bounds, err := newLimits(cfg)
 	if err != nil {

@@ -90,7 +90,9 @@ func (t *sagaTeller) tellStep(e workflow.Entry) {
 		if e.BeganAt.IsZero() {
 			t.began(e, t.at)
 		}
-		t.add(topics.SagaStepCompleted{SagaStep: t.step(e), Output: e.Output, FinishedAt: t.at})
+		t.add(topics.SagaStepCompleted{
+			SagaStep: t.step(e), Output: e.Output, FinishedAt: t.at,
+		})
 	case workflow.StepFailed, workflow.StepSkipped:
 		t.failed(e, false)
 	}
@@ -101,10 +103,12 @@ func (t *sagaTeller) began(e workflow.Entry, at time.Time) {
 }
 
 func (t *sagaTeller) failed(e workflow.Entry, retryable bool) {
-	t.add(topics.SagaStepFailed{SagaStep: t.step(e), Failure: sagaFailure(e, retryable), InDoubt: e.InDoubt, FinishedAt: t.at})
+	t.add(topics.SagaStepFailed{
+		SagaStep: t.step(e), Failure: sagaFailure(e, retryable), InDoubt: e.InDoubt, FinishedAt: t.at,
+	})
 }
 
-// step is what all events about a step begin with.
+// step says which attempt at which step an entry is about.
 func (t *sagaTeller) step(e workflow.Entry) topics.SagaStep {
 	return topics.SagaStep{
 		SagaID: t.in.ID.String(), Step: e.StepID, Compensation: e.Compensates != 0, Attempt: t.attempt(e), CommandID: t.commandOf(e),
