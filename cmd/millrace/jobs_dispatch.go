@@ -56,14 +56,14 @@ func (c *cli) describeDispatch(w io.Writer, d client.DispatchStatus) error {
 	if d.Rejected > 0 {
 		about.line("Rejected", fmt.Sprintf("%d, see millrace outbox list", d.Rejected))
 	}
-	about.line("Left of the other mode", leftText(d))
+	about.line("Left of the other mode", otherModeText(d))
 	about.line("Fault", d.Fault)
 	return about.end()
 }
 
-// leftText says what is still out in the mode before. Records that wait are a remnant
+// otherModeText says what is still out in the mode before. Records that wait are a remnant
 // only where jobs are polled.
-func leftText(d client.DispatchStatus) string {
+func otherModeText(d client.DispatchStatus) string {
 	switch {
 	case d.Drained:
 		return "nothing"
