@@ -22,6 +22,7 @@ import (
 	"github.com/millrace/millrace/internal/build"
 	"github.com/millrace/millrace/internal/consumers"
 	"github.com/millrace/millrace/internal/deadletter"
+	"github.com/millrace/millrace/internal/definitions"
 	"github.com/millrace/millrace/internal/engine"
 	"github.com/millrace/millrace/internal/eventlog"
 	"github.com/millrace/millrace/internal/execution/store"
@@ -128,7 +129,7 @@ func newQueries(cfg configs.Config, c *connections) *query.Store {
 func newAPI(
 	cfg configs.Config, c *connections, queries *query.Store, asked *graphql.Server, st *store.Store, kept *results.Store,
 	signals *postgres.Signals, streams *sse.Streams, letters *deadletter.Store, replays *replay.Store, rebuilds *rebuild.Store, known *limitstore.Store, purges *purge.Store,
-	flows *engine.Engine, queue *jobs.Store, h *health.Health, log *slog.Logger,
+	flows *engine.Engine, defined *definitions.Store, queue *jobs.Store, h *health.Health, log *slog.Logger,
 ) (*rest.API, error) {
 	guard, err := newGuard(cfg)
 	if err != nil {
@@ -149,13 +150,14 @@ func newAPI(
 		DeadLetters: letters,
 		Outbox:      outbox.NewOperator(c.pool, signals),
 		Queue:       st,
+		Holds:       holds.New(c.pool, func() { signals.Wake(store.WakeAdmission) }, log),
+		Consumers:   consumers.NewOperator(consumers.OperatorConfig{Pool: c.pool, Signals: signals, Broker: consumerBroker{c.admin}}),
+		Limits:      known,
+		Definitions: defined,
 		Workflows:   flows,
 		Sagas:       flows,
 		Jobs:        queue,
 		JobRecords:  jobs.NewReader(c.pool),
-		Holds:       holds.New(c.pool, func() { signals.Wake(store.WakeAdmission) }, log),
-		Consumers:   consumers.NewOperator(consumers.OperatorConfig{Pool: c.pool, Signals: signals, Broker: consumerBroker{c.admin}}),
-		Limits:      known,
 		Purges:      purges,
 		Replays:     replays,
 		Rebuilds:    rebuilds,

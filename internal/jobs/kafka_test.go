@@ -94,7 +94,7 @@ func TestJobsWaitWhileKafkaIsAbsent(t *testing.T) {
 	// Where the topic is known, rows wait in the outbox, and no lease runs.
 	r.Broker.Away(true)
 	second := begin(t, r, jobstest.Spec{JobType: "a"})
-	assert.Equal(t, 1, query[int](t, r, `SELECT count(*) FROM dispatch_outbox`))
+	assert.Equal(t, 1, query[int](t, r, `SELECT count(*) FROM dispatch_outbox WHERE job_id = $1`, second[0]))
 	assert.True(t, query[bool](t, r, `SELECT lock_expires_at IS NULL FROM jobs WHERE id = $1`, second[0]))
 	r.Broker.Away(false)
 	assert.Equal(t, second[0], r.One("w", "a").ID)
@@ -253,6 +253,7 @@ func TestSwitchFromKafkaToPolling(t *testing.T) {
 	before := kafkaRig(t)
 	published := begin(t, before, make300("a")[:10]...)
 	out := before.Some("k", 10, "a")
+	require.Eventually(t, func() bool { return query[int](t, before, `SELECT count(*) FROM dispatch_outbox`) == 0 }, patience, time.Millisecond)
 	before.StopRelay()
 	pending := begin(t, before, make300("a")[:15]...)
 	later := begin(t, before, jobstest.Spec{JobType: "a", RunAt: time.Now().Add(time.Second)})

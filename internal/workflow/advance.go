@@ -178,7 +178,7 @@ func moment(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
 
 // clone returns a copy of which everything may be changed that the machine changes.
 func (s State) clone() State {
-	s.Attempts = slices.Clone(s.Attempts)
+	s.Attempts, s.Undoing = slices.Clone(s.Attempts), slices.Clone(s.Undoing)
 	s.Forks = slices.Clone(s.Forks)
 	for i := range s.Forks {
 		s.Forks[i].Arrived = slices.Clone(s.Forks[i].Arrived)

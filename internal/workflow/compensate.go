@@ -26,11 +26,13 @@ func (r *run) undoNext() {
 		r.entry(Entry{Kind: InstanceCompensated, Failure: r.state.Failure})
 		return
 	}
-	undo := &r.state.Undo[last]
-	undo.Begun++
+	undo := r.state.Undo[last]
 	step := r.plan.step(undo.StepID)
 	r.state.LastStep++
-	open := OpenStep{N: r.state.LastStep, Place: Place{StepID: step.ID}, Attempt: undo.Begun, BeganAt: r.at, Compensates: undo.N}
+	open := OpenStep{
+		N: r.state.LastStep, Place: Place{StepID: step.ID}, Attempt: count(&r.state.Undoing, step.index),
+		BeganAt: r.at, Compensates: undo.N,
+	}
 	activity, failure := r.describe(step, open, OpenActivity{})
 	if failure != nil {
 		r.fail(step, open, failure)

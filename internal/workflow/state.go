@@ -52,6 +52,8 @@ type State struct {
 	// Attempts counts the times that each step was entered, by its position in the
 	// definition. Steps behind the end were not.
 	Attempts []int `json:"attempts,omitempty"`
+	// Undoing counts the times that the compensation of each step was begun, likewise.
+	Undoing []int `json:"undoing,omitempty"`
 	// Open are the steps that have begun and not ended, oldest first.
 	Open []OpenStep `json:"open,omitempty"`
 	// Forks are the gateways whose branches have not all arrived, oldest first.
@@ -101,7 +103,7 @@ type OpenStep struct {
 	N int `json:"n"`
 	Place
 	// Attempt counts how often the step was entered, from 1; of a compensation, how often
-	// it was begun.
+	// one of the step was begun.
 	Attempt int `json:"attempt"`
 	// BeganAt is when the step began.
 	BeganAt time.Time `json:"began_at"`
@@ -167,8 +169,6 @@ type Undo struct {
 	// InDoubt is true when nobody knows whether it had an effect: it was given up while
 	// others were at it.
 	InDoubt bool `json:"in_doubt,omitempty"`
-	// Begun counts how often the compensation was begun.
-	Begun int `json:"begun,omitempty"`
 }
 
 // Signal is one that came before its WAIT.

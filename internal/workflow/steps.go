@@ -61,11 +61,16 @@ func (r *run) mayBegin(at Place) bool {
 func (r *run) begin(step *planStep, at Place) OpenStep {
 	r.entered++
 	r.state.LastStep++
-	if missing := step.index + 1 - len(r.state.Attempts); missing > 0 {
-		r.state.Attempts = append(r.state.Attempts, make([]int, missing)...)
+	return OpenStep{N: r.state.LastStep, Place: at, Attempt: count(&r.state.Attempts, step.index), BeganAt: r.at}
+}
+
+// count adds one to a count in a list that grows as it is needed, and returns it.
+func count(counts *[]int, index int) int {
+	if missing := index + 1 - len(*counts); missing > 0 {
+		*counts = append(*counts, make([]int, missing)...)
 	}
-	r.state.Attempts[step.index]++
-	return OpenStep{N: r.state.LastStep, Place: at, Attempt: r.state.Attempts[step.index], BeganAt: r.at}
+	(*counts)[index]++
+	return (*counts)[index]
 }
 
 // stay leaves a token at a step that waits, with its timers.

@@ -37,6 +37,8 @@ type world struct {
 	// taken are the reports and timers that were accepted.
 	taken []workflow.Input
 	last  workflow.Changes
+	// passed are the transitions that it went through.
+	passed []edge
 }
 
 type timerID struct {
@@ -234,6 +236,7 @@ func (w *world) check(in workflow.Input, before workflow.State, c workflow.Chang
 	require.Equal(w.t, slices.Sorted(maps.Keys(paused)), slices.Sorted(maps.Keys(w.paused)), "activities that wait for their next attempt")
 	require.Equal(w.t, sortedTimers(timers), sortedTimers(w.timers), "timers")
 	w.checkStatus(c)
+	w.checkTransitions(in, before, c)
 	w.checkEntries(c)
 	w.checkHistory()
 }

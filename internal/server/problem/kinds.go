@@ -16,7 +16,7 @@ func Kinds() []Kind {
 		DeadLetterNotFound(), DeadLetterNotOpen(), RedriveLimit(), RedriveTopicMissing(),
 		DeadLetterNoEvent(), DeadLetterArchived(), DeadLetterNotArchived(), DeadLetterDeleted(), DeadLetterHeadOfLane(),
 		EditInvalid(), EditConflict(), EditUnchanged(), RedriveNotFound(), RedriveState(), NothingToRedrive(), PurgeNotFound(), PurgeOver(),
-		KafkaOff(), BadRequest(), DefinitionInvalid(), WorkflowNotFound(), WorkflowConflict(), JobNotFound(), JobConflict(), PollingOff(), Overloaded(),
+		KafkaOff(), BadRequest(), DefinitionInvalid(), WorkflowNotFound(), WorkflowConflict(), JobNotFound(), JobConflict(), LimitsNotFound(), PollingOff(), Overloaded(),
 		ReplayNotFound(), ReplayState(), ReplayRefused(), TooManyReplays(),
 		ProjectionNotFound(), RebuildNotFound(), RebuildRefused(),
 		TooManyStreams(), EventsUnavailable(), Unavailable(), ShuttingDown(), Timeout(), Cancelled(), Internal(),
@@ -373,6 +373,11 @@ func JobNotFound() Kind {
 // JobConflict: the job has ended, or somebody else holds it.
 func JobConflict() Kind {
 	return Kind{http.StatusConflict, "job_conflict", "The state of the job does not allow this"}
+}
+
+// LimitsNotFound: the job type has no limits.
+func LimitsNotFound() Kind {
+	return Kind{http.StatusNotFound, "job_type_limits_not_found", "The job type has no limits"}
 }
 
 // PollingOff: jobs are dispatched over Kafka.

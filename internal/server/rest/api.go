@@ -83,6 +83,7 @@ type Deps struct {
 	Sagas       SagaActions
 	Jobs        JobQueue
 	JobRecords  JobRecords
+	Dispatch    JobDispatch
 	Streams     *sse.Streams
 	GraphQL     *graphql.Server
 	Health      *health.Health

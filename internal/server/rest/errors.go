@@ -86,6 +86,8 @@ func errorTable() []mapping {
 			detail: "use a new Idempotency-Key for a new replay, and the same replay with the same key"},
 		{err: definitions.ErrNotFound, kind: problem.WorkflowNotFound()},
 		{err: jobs.ErrNotFound, kind: problem.JobNotFound()},
+		{err: jobs.ErrNoLimits, kind: problem.LimitsNotFound()},
+		{err: jobs.ErrInvalid, kind: problem.BadRequest()},
 		{err: jobs.ErrLeaseLost, kind: problem.JobConflict()},
 		{err: jobs.ErrFinished, kind: problem.JobConflict()},
 		{err: engine.ErrNotFound, kind: problem.WorkflowNotFound()},

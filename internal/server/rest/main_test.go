@@ -353,6 +353,7 @@ func newBench(t testing.TB, change func(*Deps, *Config)) *bench {
 		Sagas:       &someWorkflows{},
 		Jobs:        &someJobs{},
 		JobRecords:  &someJobs{},
+		Dispatch:    &someDispatch{},
 		Health:      health.New(),
 		Logger:      logger,
 		Queries:     query.NewStore(noDatabase{}, query.Limits{}),

@@ -1,0 +1,183 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/millrace/millrace/bench/internal/measure"
+	"github.com/millrace/millrace/internal/testenv/program"
+)
+
+// engine is a running engine and its database.
+type engine struct {
+	*contract
+	name    string
+	process *program.Process
+	db      *pgx.Conn
+	drop    func(context.Context) error
+}
+
+func (e *engine) stop(ctx context.Context) error {
+	return errors.Join(e.process.Kill(), e.db.Close(ctx), e.drop(ctx))
+}
+
+// commits is how many transactions the engine's database has committed.
+func (e *engine) commits(ctx context.Context) (n int64, err error) {
+	err = e.db.QueryRow(ctx, `SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()`).Scan(&n)
+	return n, err
+}
+
+func (e *engine) cpu() time.Duration { return measure.CPU(e.process.PID()) }
+
+// launch starts an engine on a database of its own and waits until it answers.
+func (b *bench) launch(ctx context.Context, name, binary string, args []string, env func(dsn, address string) []string) (*engine, error) {
+	dsn, drop, err := b.database(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	address, err := freeAddress()
+	if err != nil {
+		return nil, err
+	}
+	home := filepath.Join(b.Dir, name)
+	if err := os.MkdirAll(home, 0o755); err != nil {
+		return nil, err
+	}
+	e := &engine{contract: newContract("http://"+address, b.callers+b.workers), name: name, drop: drop}
+	if e.db, err = pgx.Connect(ctx, dsn); err != nil {
+		return nil, err
+	}
+	if e.process, err = program.Start(program.Launch{
+		Binary: binary, Args: args, Env: env(dsn, address), Home: home, Output: filepath.Join(home, "log"),
+	}); err != nil {
+		return nil, err
+	}
+	if err := e.ready(ctx); err != nil {
+		text, _ := e.process.Log()
+		return nil, errors.Join(fmt.Errorf("%s: %w:\n%s", name, err, last(text, 2000)), e.stop(ctx))
+	}
+	return e, nil
+}
+
+func last(text string, n int) string { return text[max(len(text)-n, 0):] }
+
+func freeAddress() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	return l.Addr().String(), l.Close()
+}
+
+// database creates a database on the server of the run. It speaks without TLS, which a
+// server that was started here does not have.
+func (b *bench) database(ctx context.Context, name string) (dsn string, drop func(context.Context) error, err error) {
+	u, err := url.Parse(b.DSN)
+	if err != nil {
+		return "", nil, err
+	}
+	db := strings.Trim(u.Path, "/") + "_" + strings.ReplaceAll(name, "-", "_")
+	admin, err := pgx.Connect(ctx, b.DSN)
+	if err != nil {
+		return "", nil, err
+	}
+	defer admin.Close(ctx)
+	if _, err := admin.Exec(ctx, "CREATE DATABASE "+pgx.Identifier{db}.Sanitize()); err != nil {
+		return "", nil, err
+	}
+	u.Path = "/" + db
+	query := u.Query()
+	query.Set("sslmode", "disable")
+	u.RawQuery = query.Encode()
+	return u.String(), func(ctx context.Context) error {
+		admin, err := pgx.Connect(ctx, b.DSN)
+		if err != nil {
+			return err
+		}
+		defer admin.Close(ctx)
+		_, err = admin.Exec(ctx, "DROP DATABASE IF EXISTS "+pgx.Identifier{db}.Sanitize()+" WITH (FORCE)")
+		return err
+	}, nil
+}
+
+// ready waits until the engine takes the definition of the load.
+func (e *engine) ready(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	for {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, e.base+"/healthz", nil)
+		if err != nil {
+			return err
+		}
+		resp, err := e.http.Do(req)
+		if err == nil {
+			_ = resp.Body.Close()
+			if resp.StatusCode < http.StatusInternalServerError {
+				return nil
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("does not answer: %w", ctx.Err())
+		case <-e.process.Done():
+			return errors.New("ended before it was ready")
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// build builds Millrace from this tree, unless a binary was named.
+func (b *bench) build(ctx context.Context) (string, error) {
+	if b.binary != "" {
+		return b.binary, nil
+	}
+	path := filepath.Join(b.Dir, "millrace-bin")
+	out, err := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", path, "./cmd/millrace").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("build millrace (run this from the root of the repository, or give -binary): %w\n%s", err, out)
+	}
+	return path, nil
+}
+
+// startPeer starts the other engine, in its default mode.
+func (b *bench) startPeer(ctx context.Context) (*engine, error) {
+	return b.launch(ctx, "peer", b.peer, nil, func(dsn, address string) []string {
+		_, port, _ := net.SplitHostPort(address)
+		grpc, _ := freeAddress()
+		metrics, _ := freeAddress()
+		_, grpcPort, _ := net.SplitHostPort(grpc)
+		_, metricsPort, _ := net.SplitHostPort(metrics)
+		return []string{
+			"WE_POSTGRES_DSN=" + dsn, "WE_REST_PORT=" + port, "WE_GRPC_PORT=" + grpcPort,
+			"WE_METRICS_PORT=" + metricsPort, "WE_LOG_LEVEL=warn",
+		}
+	})
+}
+
+// startMillrace starts Millrace with all roles; lifecycle says whether the events of
+// instances go to Kafka.
+func (b *bench) startMillrace(ctx context.Context, binary string, lifecycle bool) (*engine, error) {
+	name := "millrace-quiet"
+	if lifecycle {
+		name = "millrace"
+	}
+	return b.launch(ctx, name, binary, []string{"serve", "--migrate"}, func(dsn, address string) []string {
+		return []string{
+			"MILLRACE_POSTGRES_DSN=" + dsn, "MILLRACE_KAFKA_BROKERS=" + strings.Join(b.Brokers, ","),
+			"MILLRACE_API_LISTEN=" + address, "MILLRACE_API_AUTH_MODE=off", "MILLRACE_ADMIN_LISTEN=127.0.0.1:0",
+			"MILLRACE_GRPC_LISTEN=127.0.0.1:0", "MILLRACE_LOG_LEVEL=warn",
+			fmt.Sprintf("MILLRACE_WORKFLOWS_LIFECYCLE=%t", lifecycle),
+		}
+	})
+}

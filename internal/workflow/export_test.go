@@ -1,0 +1,4 @@
+package workflow
+
+// Updating says whether generated files are to be written anew.
+func Updating() bool { return *update }
