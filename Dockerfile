@@ -27,7 +27,7 @@ COPY --from=build /out/millrace /usr/local/bin/millrace
 ENV MILLRACE_DATA_DIR=/var/lib/millrace
 USER 10001:10001
 VOLUME /var/lib/millrace
-EXPOSE 8080 9091
+EXPOSE 8080 9090 9091
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=6 CMD ["/usr/local/bin/millrace", "ready"]
 ENTRYPOINT ["/usr/local/bin/millrace"]
 CMD ["serve"]

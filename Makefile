@@ -3,8 +3,15 @@
 GO          ?= go
 BIN         := bin
 GOLANGCI    := v2.15.0
+BUF_VERSION := 1.75.0
 # Tools live outside of the checkout, beside the Go build cache.
 TOOLS       := $(shell $(GO) env GOPATH)/bin
+BUF         := $(TOOLS)/buf-$(BUF_VERSION)/node_modules/.bin/buf
+# The other modules: what users import without the rest (sdk/go), and what uses it from
+# outside as they do. `./...` stops at their go.mod.
+MODULES     := sdk/go e2e/workflows
+# The SDK's own Go of engine.proto: its package comment says why.
+SDK_PB      := sdk/go/internal/enginepb
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS     := -X github.com/millrace/millrace/internal/build.version=$(VERSION)
 TEST_FLAGS  ?= -timeout 10m
@@ -36,10 +43,12 @@ clean: ## Delete the data of `make run` (asks first) and bin/
 .PHONY: test
 test: ## Run all tests on the embedded broker and a PostgreSQL of their own
 	$(GO) test $(TEST_FLAGS) ./...
+	@for m in $(MODULES); do $(GO) test -C $$m $(TEST_FLAGS) ./... || exit 1; done
 
 .PHONY: test-race
 test-race: ## Run all tests with the race detector
 	$(GO) test -race $(TEST_FLAGS) ./...
+	@for m in $(MODULES); do $(GO) test -C $$m -race $(TEST_FLAGS) ./... || exit 1; done
 
 .PHONY: test-kafka
 test-kafka: ## Run the suites on real Apache Kafka (JDK 17 and Maven) and PostgreSQL
@@ -85,8 +94,9 @@ crowd: build ## A crowd asks for CROWD_EXECUTIONS under limits while coordinator
 	$(BIN)/crowd -executions $(CROWD_EXECUTIONS) -users $(CROWD_USERS) -seed $(CROWD_SEED) $(CROWD_FLAGS)
 
 .PHONY: lint
-lint: $(TOOLS)/golangci-lint-$(GOLANGCI) ## Run the linters
+lint: $(TOOLS)/golangci-lint-$(GOLANGCI) proto-check ## Run the linters
 	$< run ./...
+	@for m in $(MODULES); do (cd $$m && $< run ./...) || exit 1; done
 	$(GO) vet -tags nosarama ./app
 
 $(TOOLS)/golangci-lint-$(GOLANGCI):
@@ -101,8 +111,43 @@ fmt: ## Format the code
 graphql: ## Make Go of the GraphQL schema in api/graphql
 	cd api/graphql && $(GO) tool gqlgen generate --config gqlgen.yml
 
+# buf comes with npm; where there is none, it is built from its Go module, which takes a
+# few minutes once.
+$(BUF):
+	@mkdir -p $(TOOLS)/buf-$(BUF_VERSION)
+	if command -v npm >/dev/null; then \
+		npm install --prefix $(TOOLS)/buf-$(BUF_VERSION) --no-save --ignore-scripts --no-audit --no-fund --loglevel=error @bufbuild/buf@$(BUF_VERSION); \
+	else \
+		GOBIN=$(dir $(BUF)) $(GO) install github.com/bufbuild/buf/cmd/buf@v$(BUF_VERSION); \
+	fi
+
+# Text of protobuf has no fixed form, so what it means is compared.
+SAME_BASELINE = [ "$$($(BUF) build --exclude-source-info -o - | sha256sum)" = "$$($(BUF) build baseline.txtpb --exclude-source-info -o - | sha256sum)" ]
+
+# baseline.txtpb is the contract that others hold to. It grows with what is added; a change
+# that would break them stops here, before anything is written.
+.PHONY: proto-gen
+proto-gen: $(BUF) ## Make Go of the protobuf files in api/proto
+	cd api/proto && $(BUF) format -w && $(BUF) lint && $(BUF) breaking --against baseline.txtpb
+	cd api/proto && $(BUF) generate
+	$(SDK_PB)/generate.sh $(BUF) api/proto/workflow/v1/engine.proto $(SDK_PB)
+	@cd api/proto && $(SAME_BASELINE) || $(BUF) build --exclude-source-info -o baseline.txtpb
+
+.PHONY: proto-check
+proto-check: $(BUF) ## Check the protobuf files: style, breaking changes, generated code
+	cd api/proto && $(BUF) lint && $(BUF) format --diff --exit-code && $(BUF) breaking --against baseline.txtpb
+	@fresh=$$(mktemp -d) && trap 'rm -rf "$$fresh"' EXIT && cd api/proto && \
+		$(BUF) generate -o "$$fresh" && \
+		for f in $$(cd "$$fresh" && find * -name '*.pb.go'); do \
+			cmp "$$fresh/$$f" "$$f" || { echo "api/proto/$$f is not what the protobuf files say: run make proto-gen"; exit 1; }; \
+		done && \
+		$(SAME_BASELINE) || { echo "api/proto/baseline.txtpb is behind: run make proto-gen"; exit 1; }
+	@fresh=$$(mktemp -d) && trap 'rm -rf "$$fresh"' EXIT && \
+		$(SDK_PB)/generate.sh $(BUF) api/proto/workflow/v1/engine.proto "$$fresh" && \
+		cmp "$$fresh/engine.pb.go" $(SDK_PB)/engine.pb.go || { echo "$(SDK_PB) is not what engine.proto says: run make proto-gen"; exit 1; }
+
 .PHONY: generate
-generate: graphql ## Write the generated files anew: GraphQL, schemas, golden files, reference pages
+generate: graphql proto-gen ## Write the generated files anew: GraphQL, protobuf, schemas, golden files, reference pages
 	$(GO) test ./topics -run 'TestSchemas|TestGolden' -update
 	$(GO) test ./internal/execution -run TestDiagram -update
 	$(GO) test ./configs -run TestReference -update

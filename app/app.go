@@ -49,6 +49,8 @@ type Running struct {
 	URL string
 	// AdminURL is where metrics and profiles are.
 	AdminURL string
+	// GRPC is the address of the gRPC API, host:port; empty without it.
+	GRPC string
 	// Brokers are the Kafka addresses in use.
 	Brokers []string
 	DataDir string
@@ -118,7 +120,7 @@ func run(ctx context.Context, cfg configs.Config, servers *servers, o *options) 
 	}
 	if o.ready != nil && ctx.Err() == nil {
 		o.ready(Running{
-			URL: address.api, AdminURL: address.admin, Brokers: cfg.Kafka.Brokers, DataDir: cfg.DataDir,
+			URL: address.api, AdminURL: address.admin, GRPC: address.grpc, Brokers: cfg.Kafka.Brokers, DataDir: cfg.DataDir,
 		})
 	}
 	cause := wait(ctx, program.Wait(), servers)

@@ -52,7 +52,7 @@ func sharedConfig(t *testing.T, settings ...string) configs.Config {
 
 func overrides(settings ...string) []configs.Override {
 	list := []configs.Override{
-		{Path: "api.listen", Value: "127.0.0.1:0"}, {Path: "admin.listen", Value: "127.0.0.1:0"},
+		{Path: "api.listen", Value: "127.0.0.1:0"}, {Path: "admin.listen", Value: "127.0.0.1:0"}, {Path: "grpc.listen", Value: "127.0.0.1:0"},
 		{Path: "embedded.broker.listen", Value: "127.0.0.1:0"},
 	}
 	for i := 0; i < len(settings); i += 2 {

@@ -37,6 +37,7 @@ func roles(cfg configs.Config) fx.Option {
 		start = append(start, fx.Invoke(runRouter))
 	}
 	add(configs.RoleAPI, apiModule, runAPI)
+	add(configs.RoleAPI, fx.Options(), runGRPC)
 	start = append(start, fx.Invoke(runAdmin))
 	return fx.Options(append(parts, start...)...)
 }

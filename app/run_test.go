@@ -209,7 +209,7 @@ func TestAPortThatIsTaken(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = taken.Close() })
-	for _, setting := range []string{"api.listen", "admin.listen"} {
+	for _, setting := range []string{"api.listen", "admin.listen", "grpc.listen"} {
 		p, _ := launch(t, sharedConfig(t, setting, taken.Addr().String()))
 		err := p.wait()
 		require.Error(t, err, setting)

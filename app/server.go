@@ -51,10 +51,10 @@ import (
 )
 
 // apiModule serves the REST API with its live streams.
-var apiModule = fx.Module("api", fx.Provide(newHubs, newStreams, newQueries, newGraphQL, newAPI))
+var apiModule = fx.Module("api", fx.Provide(newHubs, newStreams, newQueries, newGraphQL, newGuard, newAPI, newGRPC))
 
 // addresses are where the servers of this process ended up listening.
-type addresses struct{ api, admin string }
+type addresses struct{ api, admin, grpc string }
 
 // newHealth says what this process needs to be ready.
 func newHealth(c *connections) *health.Health {
@@ -129,12 +129,8 @@ func newQueries(cfg configs.Config, c *connections) *query.Store {
 func newAPI(
 	cfg configs.Config, c *connections, queries *query.Store, asked *graphql.Server, st *store.Store, kept *results.Store,
 	signals *postgres.Signals, streams *sse.Streams, letters *deadletter.Store, replays *replay.Store, rebuilds *rebuild.Store, known *limitstore.Store, purges *purge.Store,
-	flows *engine.Engine, defined *definitions.Store, queue *jobs.Store, h *health.Health, log *slog.Logger,
+	flows *engine.Engine, defined *definitions.Store, queue *jobs.Store, h *health.Health, guard auth.Guard, log *slog.Logger,
 ) (*rest.API, error) {
-	guard, err := newGuard(cfg)
-	if err != nil {
-		return nil, err
-	}
 	bounds, err := newLimits(cfg)
 	if err != nil {
 		return nil, err

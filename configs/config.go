@@ -22,8 +22,8 @@ type Config struct {
 	StartDeadline time.Duration `key:"start_deadline" flag:"start-deadline" doc:"How long to wait for Kafka and PostgreSQL at start before giving up."`
 
 	API         API                         `key:"api" doc:"The REST API."`
+	GRPC        GRPC                        `key:"grpc" doc:"The gRPC API. Its callers are authenticated as those of the REST API are, and its TLS is the same."`
 	GraphQL     GraphQL                     `key:"graphql" doc:"Queries over the read models, at /graphql of the API. What breaks a limit is refused with an error that names it."`
-	GRPC        GRPC                        `key:"grpc" doc:"The gRPC API. The role api serves it."`
 	Admin       Admin                       `key:"admin" doc:"Metrics, health and profiles, for operators."`
 	Kafka       Kafka                       `key:"kafka" doc:"The connection to Apache Kafka."`
 	Postgres    Postgres                    `key:"postgres" doc:"The connection to PostgreSQL."`
@@ -53,6 +53,12 @@ type API struct {
 	QueryTimeout    time.Duration `key:"query_timeout" doc:"How long one query of the read models may take, lists and statistics of REST and GraphQL; a longer one is refused with 504."`
 	Auth            Auth          `key:"auth" doc:"Authentication of callers."`
 	TLS             ServerTLS     `key:"tls" doc:"TLS of the REST API."`
+}
+
+// GRPC configures the gRPC API.
+type GRPC struct {
+	Listen          string `key:"listen" flag:"grpc-listen" unset:"no gRPC" doc:"The address of the gRPC API. Port 0 takes any free port."`
+	MaxMessageBytes Size   `key:"max_message_bytes" doc:"The largest message in either direction; a larger one is refused with RESOURCE_EXHAUSTED."`
 }
 
 // Auth configures the authentication of API callers.
@@ -85,11 +91,6 @@ type GraphQL struct {
 	MaxPageSize   int           `key:"max_page_size" doc:"The most rows that a list may be asked for at once."`
 	MaxConcurrent int           `key:"max_concurrent" doc:"How many statements all queries of this process run at once; others wait. It keeps connections free for the rest."`
 	Timeout       time.Duration `key:"timeout" doc:"How long a query may take."`
-}
-
-// GRPC configures the gRPC API. Authentication and TLS are those of the REST API.
-type GRPC struct {
-	Listen string `key:"listen" flag:"grpc-listen" unset:"no gRPC" doc:"The address of the gRPC API. Port 0 takes any free port."`
 }
 
 // Workflows configures the running of workflow instances.

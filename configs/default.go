@@ -76,11 +76,11 @@ func Default() Config {
 			QueryTimeout:    10 * time.Second,
 			Auth:            Auth{Mode: AuthToken},
 		},
+		GRPC: GRPC{Listen: "127.0.0.1:9090", MaxMessageBytes: 16 * MiB},
 		GraphQL: GraphQL{
 			Introspection: true, MaxBodyBytes: MiB, MaxTokens: 2500, MaxDepth: 10, MaxCost: 200_000, MaxRootFields: 20, MaxAliases: 50,
 			MaxDirectives: 50, MaxListLength: 1000, MaxPageSize: 1000, MaxConcurrent: 4, Timeout: 10 * time.Second,
 		},
-		GRPC:  GRPC{Listen: "127.0.0.1:9090"},
 		Admin: Admin{Listen: "127.0.0.1:9091"},
 		Kafka: Kafka{
 			Driver:            DriverFranz,

@@ -15,6 +15,7 @@ import (
 const (
 	urlFile     = "api.url"
 	adminFile   = "admin.url"
+	grpcFile    = "grpc.address"
 	tokenFile   = "token"
 	brokersFile = "kafka.brokers"
 	dsnFile     = "postgres.dsn"
@@ -28,6 +29,8 @@ type Endpoints struct {
 	URL string
 	// AdminURL is the base address of metrics and health; empty without.
 	AdminURL string
+	// GRPC is the address of the gRPC API, host:port; empty without.
+	GRPC string
 	// Brokers are the addresses of the broker.
 	Brokers []string
 	// DSN is the data source name of the database.
@@ -39,7 +42,7 @@ type Endpoints struct {
 // one. An endpoint that is empty has its file removed.
 func WriteEndpoints(dataDir string, e Endpoints) error {
 	files := map[string]string{
-		urlFile: e.URL, adminFile: e.AdminURL, brokersFile: strings.Join(e.Brokers, ","), dsnFile: e.DSN.Reveal(),
+		urlFile: e.URL, adminFile: e.AdminURL, grpcFile: e.GRPC, brokersFile: strings.Join(e.Brokers, ","), dsnFile: e.DSN.Reveal(),
 	}
 	var errs []error
 	for name, text := range files {
@@ -65,16 +68,19 @@ func RemoveEndpoints(dataDir string) error { return WriteEndpoints(dataDir, Endp
 func ReadEndpoints(dataDir string) (Endpoints, error) {
 	url, errURL := readLine(filepath.Join(dataDir, urlFile))
 	admin, errAdmin := readLine(filepath.Join(dataDir, adminFile))
+	grpc, errGRPC := readLine(filepath.Join(dataDir, grpcFile))
 	brokers, errBrokers := readLine(filepath.Join(dataDir, brokersFile))
 	dsn, errDSN := readLine(filepath.Join(dataDir, dsnFile))
-	if err := errors.Join(errURL, errAdmin, errBrokers, errDSN); err != nil {
+	if err := errors.Join(errURL, errAdmin, errGRPC, errBrokers, errDSN); err != nil {
 		return Endpoints{}, fmt.Errorf("read endpoints: %w", err)
 	}
-	return Endpoints{URL: url, AdminURL: admin, Brokers: splitList(brokers), DSN: secret.New(dsn)}, nil
+	return Endpoints{URL: url, AdminURL: admin, GRPC: grpc, Brokers: splitList(brokers), DSN: secret.New(dsn)}, nil
 }
 
 // DataFiles returns the names of the files that are kept in the data directory.
-func DataFiles() []string { return []string{urlFile, adminFile, tokenFile, brokersFile, dsnFile} }
+func DataFiles() []string {
+	return []string{urlFile, adminFile, grpcFile, tokenFile, brokersFile, dsnFile}
+}
 
 // TokenFile returns the path of the API token in a data directory.
 func TokenFile(dataDir string) string { return filepath.Join(dataDir, tokenFile) }

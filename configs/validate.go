@@ -166,6 +166,7 @@ func (v *validation) listeners() {
 	v.pair("api.tls", tls.CertFile, tls.KeyFile)
 	v.secureListener("api.listen", c.API.Listen)
 	v.secureListener("grpc.listen", c.GRPC.Listen)
+	number(v, "grpc.max_message_bytes", c.GRPC.MaxMessageBytes, 64*KiB, maxBody)
 	v.openListener("admin.listen", c.Admin.Listen)
 	v.openListener("embedded.broker.listen", c.Embedded.Broker.Listen)
 	v.samePorts()

@@ -89,6 +89,7 @@ func TestComposePublishesOnLoopbackOnly(t *testing.T) {
 		}
 	}
 	assert.Equal(t, "api", taken["8080"])
+	assert.Equal(t, "api", taken["9090"])
 	assert.Equal(t, "api", taken["9091"])
 }
 

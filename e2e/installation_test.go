@@ -98,7 +98,7 @@ func (in *installation) launch(name string, args ...string) launch {
 // serve starts a process with the roles; it is not ready yet.
 func (in *installation) serve(name, roles string, args ...string) *process {
 	in.t.Helper()
-	all := []string{"serve", "--roles", roles, "--api-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"}
+	all := []string{"serve", "--roles", roles, "--api-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--grpc-listen", "127.0.0.1:0"}
 	for _, set := range in.sets {
 		all = append(all, "--set", set)
 	}

@@ -74,7 +74,7 @@ func TestPortTakenAtStart(t *testing.T) {
 	t.Parallel()
 	in := installEmbedded(t)
 	first := in.serve("first", "api").ready()
-	for server, flag := range map[string]string{"api": "--api-listen", "admin": "--admin-listen"} {
+	for server, flag := range map[string]string{"api": "--api-listen", "admin": "--admin-listen", "grpc": "--grpc-listen"} {
 		u, err := url.Parse(first.address(server))
 		require.NoError(t, err)
 		said := failsToStart(t, in, flag, u.Host)

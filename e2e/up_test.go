@@ -32,7 +32,7 @@ func (s *standalone) launch(args ...string) launch {
 
 func (s *standalone) start() *process {
 	s.t.Helper()
-	args := []string{"up", "--api-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--kafka-listen", "127.0.0.1:0"}
+	args := []string{"up", "--api-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--grpc-listen", "127.0.0.1:0", "--kafka-listen", "127.0.0.1:0"}
 	for _, set := range quickLeases() {
 		args = append(args, "--set", set)
 	}
@@ -113,7 +113,7 @@ func TestUp(t *testing.T) {
 		assert.Contains(t, out, fmt.Sprintf("hello\n%d\n", uid), errs)
 		assert.NotZero(t, code, "the program failed")
 
-		_, errs, code = cli(t, s.launch(), "up", "--api-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--kafka-listen", "127.0.0.1:0")
+		_, errs, code = cli(t, s.launch(), "up", "--api-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--grpc-listen", "127.0.0.1:0", "--kafka-listen", "127.0.0.1:0")
 		assert.Equal(t, 1, code)
 		last := tail(errs, 1)
 		assert.Contains(t, last, s.dataDir, "a second one on the same directory")

@@ -49,7 +49,7 @@ type program struct {
 func settings(s *servers.Servers, o options) configs.Config {
 	cfg := configs.Default()
 	cfg.DataDir = filepath.Join(s.Dir, "millrace")
-	cfg.API.Listen, cfg.Admin.Listen = "127.0.0.1:0", "127.0.0.1:0"
+	cfg.API.Listen, cfg.Admin.Listen, cfg.GRPC.Listen = "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"
 	cfg.API.Auth.Mode = configs.AuthOff
 	cfg.Kafka.Brokers = s.Brokers
 	cfg.Postgres.DSN = secret.New(s.DSN)

@@ -66,9 +66,12 @@ func (x *examination) ports(ctx context.Context, config configs.Config) {
 		running = true
 	}
 	for _, p := range []struct{ path, address string }{
-		{"api.listen", config.API.Listen}, {"admin.listen", config.Admin.Listen},
+		{"api.listen", config.API.Listen}, {"admin.listen", config.Admin.Listen}, {"grpc.listen", config.GRPC.Listen},
 		{"embedded.broker.listen", config.Embedded.Broker.Listen},
 	} {
+		if p.address == "" {
+			continue // it is not wanted
+		}
 		name := "port of " + p.path
 		var listen net.ListenConfig
 		listener, err := listen.Listen(ctx, "tcp", p.address)

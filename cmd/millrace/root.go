@@ -107,6 +107,7 @@ func (c *cli) root() *cobra.Command {
 		c.queueCommand(),
 		c.workersCommand(),
 		c.limitsCommand(),
+		c.workflowsCommand(),
 		c.dlqCommand(),
 		c.replayCommand(), c.projectionsCommand(),
 		c.outboxCommand(),

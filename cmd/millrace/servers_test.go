@@ -129,7 +129,7 @@ func (c *console) doctor(args ...string) (checks map[string]check, code int) {
 
 // onFreePorts keeps doctor from finding the ports of others.
 func onFreePorts(c *console) {
-	c.environ = append(c.environ, "MILLRACE_API_LISTEN=127.0.0.1:0", "MILLRACE_ADMIN_LISTEN=127.0.0.1:0", "MILLRACE_EMBEDDED_BROKER_LISTEN=127.0.0.1:0")
+	c.environ = append(c.environ, "MILLRACE_API_LISTEN=127.0.0.1:0", "MILLRACE_ADMIN_LISTEN=127.0.0.1:0", "MILLRACE_GRPC_LISTEN=127.0.0.1:0", "MILLRACE_EMBEDDED_BROKER_LISTEN=127.0.0.1:0")
 }
 
 func TestDoctorFindsEverythingInOrder(t *testing.T) {

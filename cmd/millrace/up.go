@@ -115,7 +115,7 @@ func (c *cli) explainInUse(err error) error {
 
 // announce leaves the addresses in the data directory for other commands.
 func announce(config configs.Config, r app.Running) error {
-	endpoints := configs.Endpoints{URL: r.URL, AdminURL: r.AdminURL, Brokers: r.Brokers, DSN: config.Postgres.DSN}
+	endpoints := configs.Endpoints{URL: r.URL, AdminURL: r.AdminURL, GRPC: r.GRPC, Brokers: r.Brokers, DSN: config.Postgres.DSN}
 	if config.Embedded.Postgres.Enabled {
 		dsn, err := embedded.PostgresDSN(filepath.Join(config.DataDir, instance.PostgresDir))
 		if err != nil {
@@ -130,7 +130,7 @@ func announce(config configs.Config, r app.Running) error {
 func (c *cli) welcome(r app.Running) {
 	tabs := tabwriter.NewWriter(c.out, 0, 8, 2, ' ', 0)
 	lines := [][2]string{
-		{"API", r.URL}, {"Metrics", r.AdminURL},
+		{"API", r.URL}, {"Metrics", r.AdminURL}, {"gRPC", r.GRPC},
 		{"Kafka", strings.Join(r.Brokers, ",")}, {"Data", r.DataDir},
 	}
 	if r.AdminURL != "" {

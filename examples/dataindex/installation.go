@@ -62,7 +62,7 @@ func settings(o options, dir string) (configs.Config, error) {
 		return configs.Override{Path: path, Value: value, Origin: "dataindex"}
 	}
 	sources := configs.Sources{Embedded: true, Overrides: []configs.Override{
-		set("data_dir", dir), set("api.listen", "127.0.0.1:0"), set("admin.listen", "127.0.0.1:0"),
+		set("data_dir", dir), set("api.listen", "127.0.0.1:0"), set("admin.listen", "127.0.0.1:0"), set("grpc.listen", "127.0.0.1:0"),
 		set("embedded.broker.listen", "127.0.0.1:0"), set("api.auth.mode", configs.AuthOff),
 		set("worker.executors", "function"),
 	}}

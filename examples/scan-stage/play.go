@@ -124,7 +124,7 @@ func (s *scene) sources(settings ...string) configs.Sources {
 
 // install starts the pipeline.
 func (s *scene) install(ctx context.Context) error {
-	sources := s.sources("api.listen", "127.0.0.1:0", "admin.listen", "127.0.0.1:0", "embedded.broker.listen", "127.0.0.1:0",
+	sources := s.sources("api.listen", "127.0.0.1:0", "admin.listen", "127.0.0.1:0", "grpc.listen", "127.0.0.1:0", "embedded.broker.listen", "127.0.0.1:0",
 		"api.auth.mode", configs.AuthOff)
 	if s.dsn != "" {
 		sources.Overrides = append(sources.Overrides, configs.Override{Path: "postgres.dsn", Value: s.dsn, Origin: "-dsn"})

@@ -89,6 +89,11 @@ func rules() []rule {
 			"only its server knows a GraphQL library",
 		},
 		{
+			[]string{"google.golang.org/grpc"},
+			[]string{"api/proto", "internal/server/grpc", "sdk", "bench", "examples", "e2e"},
+			"only its server and its clients know gRPC",
+		},
+		{
 			[]string{module + "/app"},
 			[]string{"cmd", "examples", "bench", "e2e"},
 			"app is the top: what it assembles must not know it",

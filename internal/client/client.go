@@ -104,12 +104,18 @@ type call struct {
 	header http.Header
 }
 
+// written is a body that is JSON already, and is sent as it is.
+type written []byte
+
 func (c *Client) request(ctx context.Context, k call) (*http.Request, error) {
 	var body io.Reader
 	if k.body != nil {
-		encoded, err := json.Marshal(k.body)
-		if err != nil {
-			return nil, fmt.Errorf("encode request: %w", err)
+		encoded, ready := k.body.(written)
+		if !ready {
+			var err error
+			if encoded, err = json.Marshal(k.body); err != nil {
+				return nil, fmt.Errorf("encode request: %w", err)
+			}
 		}
 		body = bytes.NewReader(encoded)
 	}

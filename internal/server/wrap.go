@@ -67,7 +67,7 @@ func Wrap(next http.Handler, config Config, logger *slog.Logger, metrics *Metric
 
 func (h *wrapper) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	began := time.Now()
-	id := requestID(r)
+	id := RequestID(r.Header.Get("X-Request-Id"))
 	rw.Header().Set("X-Request-Id", id)
 	rw.Header().Set("X-Content-Type-Options", "nosniff")
 	ctx := problem.WithRequestID(r.Context(), id)
@@ -167,10 +167,9 @@ func methodLabel(method string) string {
 	return "other"
 }
 
-// requestID returns the caller's own id if it can be logged and echoed as it is,
-// else a new one.
-func requestID(r *http.Request) string {
-	id := r.Header.Get("X-Request-Id")
+// RequestID returns the caller's own id of a request if it can be logged and echoed as it
+// is, else a new one.
+func RequestID(id string) string {
 	valid := id != "" && len(id) <= 128
 	for i := 0; valid && i < len(id); i++ {
 		c := id[i]

@@ -27,6 +27,16 @@ func (r Reference) Absent() Fault {
 	}
 }
 
+// Locate returns where in the text of a definition a field is, or, when it is not there,
+// what is around it.
+func Locate(text []byte, elements ...any) (line, column int) {
+	document, fault := readDocument(text)
+	if fault != nil {
+		return document.place(fault.offset)
+	}
+	return document.place(document.find(at(elements...)))
+}
+
 // References returns the definitions that the definition of a text starts: the next one of
 // its chain, and those of its SUBWORKFLOW and FOREACH steps. A text that is none has none.
 func References(text []byte) []Reference {

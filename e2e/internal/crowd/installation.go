@@ -155,7 +155,7 @@ func (in *installation) run(ctx context.Context, name string, args ...string) er
 func (in *installation) start(name, roles string, flags ...string) error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	args := []string{"serve", "--roles", roles, "--config", in.file(), "--api-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"}
+	args := []string{"serve", "--roles", roles, "--config", in.file(), "--api-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--grpc-listen", "127.0.0.1:0"}
 	// Each start has a name of its own: the one before may still have leases.
 	args = append(args, "--set", fmt.Sprintf("worker.id=%s.%d", name, in.starts))
 	p, err := program.Start(in.launch(name, append(args, flags...)...))

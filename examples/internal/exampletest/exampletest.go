@@ -74,7 +74,7 @@ func (s *Scene) Millrace(args ...string) string {
 func (s *Scene) Up(args ...string) *Process {
 	s.t.Helper()
 	up := s.Start("millrace", append([]string{"up",
-		"--api-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--kafka-listen", "127.0.0.1:0"}, args...)...)
+		"--api-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--grpc-listen", "127.0.0.1:0", "--kafka-listen", "127.0.0.1:0"}, args...)...)
 	up.Says("Millrace is ready")
 	return up
 }

@@ -107,7 +107,7 @@ func (g Guard) Require(s Scope, fault func(http.ResponseWriter, *http.Request, e
 		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		p, refusal, err := g.identify(r)
+		p, refusal, err := g.Identify(r.Context(), r.Header.Get("Authorization"))
 		switch {
 		case err != nil:
 			fault(w, r, fmt.Errorf("check token: %w", err))
@@ -125,11 +125,12 @@ func (g Guard) Require(s Scope, fault func(http.ResponseWriter, *http.Request, e
 
 const challenge = `Bearer realm="millrace"`
 
-func (g Guard) identify(r *http.Request) (Principal, *problem.Problem, error) {
+// Identify says who sends a request with that Authorization header, or why nobody may.
+// An error means that it could not be found out.
+func (g Guard) Identify(ctx context.Context, header string) (Principal, *problem.Problem, error) {
 	if g.Tokens == nil {
 		return Anonymous(), nil, nil
 	}
-	header := r.Header.Get("Authorization")
 	if header == "" {
 		return Principal{}, unauthorized("send the header Authorization: Bearer <token>", ""), nil
 	}
@@ -137,7 +138,7 @@ func (g Guard) identify(r *http.Request) (Principal, *problem.Problem, error) {
 	if token = strings.TrimSpace(token); !strings.EqualFold(scheme, "Bearer") || token == "" {
 		return Principal{}, unauthorized("the Authorization header is not of the form: Bearer <token>", "invalid_request"), nil
 	}
-	p, ok, err := g.Tokens.Lookup(r.Context(), HashToken(token))
+	p, ok, err := g.Tokens.Lookup(ctx, HashToken(token))
 	if err != nil {
 		return Principal{}, nil, err
 	}

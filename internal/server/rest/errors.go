@@ -130,6 +130,10 @@ func errorTable() []mapping {
 	}
 }
 
+// Problem turns any error of the services below into what the caller is told. Other
+// servers over the same services use it too, so that an error means the same everywhere.
+func (a *API) Problem(ctx context.Context, err error) *problem.Problem { return a.problem(ctx, err) }
+
 // problem turns any error into what the caller is told.
 func (a *API) problem(ctx context.Context, err error) *problem.Problem {
 	p := a.classify(ctx, err)

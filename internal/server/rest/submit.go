@@ -14,8 +14,23 @@ import (
 	"github.com/millrace/millrace/topics"
 )
 
-// originKind is the origin of what comes in here.
+// originKind is the origin of what comes in here, unless WithOrigin says otherwise.
 const originKind = "rest"
+
+type originKey struct{}
+
+// WithOrigin returns a context for requests that another server passes on: what they
+// submit has that origin.
+func WithOrigin(ctx context.Context, kind string) context.Context {
+	return context.WithValue(ctx, originKey{}, kind)
+}
+
+func originOf(ctx context.Context) string {
+	if kind, ok := ctx.Value(originKey{}).(string); ok {
+		return kind
+	}
+	return originKind
+}
 
 const (
 	idempotencyHeader = "Idempotency-Key"
@@ -59,6 +74,7 @@ func (a *API) submitOne(w http.ResponseWriter, r *http.Request) (*execution.Exec
 	if len(faults) > 0 {
 		return nil, false, invalidBody(faults)
 	}
+	req.Origin.Kind = originOf(r.Context())
 	results, err := a.deps.Executions.Submit(r.Context(), []topics.Request{req})
 	if err != nil {
 		return nil, false, err
@@ -100,7 +116,6 @@ func (in *SubmitRequest) request(p auth.Principal) (topics.Request, []problem.Fa
 	req := topics.Request{
 		Tenant: p.Tenant, User: in.User, Executor: in.Executor, Spec: in.Spec, ResourceClass: in.ResourceClass,
 		ConcurrencyKey: in.ConcurrencyKey, NotBefore: in.NotBefore, Labels: in.Labels, IdempotencyKey: in.IdempotencyKey,
-		Origin: topics.Origin{Kind: originKind},
 	}
 	if req.User == "" {
 		req.User = p.Name
@@ -183,6 +198,7 @@ func (a *API) batch(w http.ResponseWriter, r *http.Request) (*BatchResponse, err
 	for i, raw := range in.Executions {
 		results[i].Index = i
 		req, p := a.item(raw, i, principal)
+		req.Origin.Kind = originOf(r.Context())
 		if p != nil {
 			results[i].Status, results[i].Problem = p.Status, p
 			continue

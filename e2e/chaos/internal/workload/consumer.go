@@ -56,7 +56,7 @@ func RunConsumer() error {
 		return err
 	}
 	cfg.Roles = nil
-	cfg.Admin.Listen = "127.0.0.1:0"
+	cfg.Admin.Listen, cfg.GRPC.Listen = "127.0.0.1:0", "127.0.0.1:0"
 	notes, err := os.OpenFile(os.Getenv("CHAOS_NOTES"), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o644)
 	if err != nil {
 		return err

@@ -72,7 +72,7 @@ func (w *World) recruitServe(name, part, roles, link string) (*Member, error) {
 			return nil, err
 		}
 	}
-	args := []string{"serve", "--roles", roles, "--api-listen", listen, "--admin-listen", "127.0.0.1:0",
+	args := []string{"serve", "--roles", roles, "--api-listen", listen, "--admin-listen", "127.0.0.1:0", "--grpc-listen", "127.0.0.1:0",
 		"--data-dir", filepath.Join(w.Dir, "data", name), "--set", "worker.id=" + name}
 	for _, s := range settings() {
 		args = append(args, "--set", s)

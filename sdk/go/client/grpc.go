@@ -1,0 +1,263 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/structpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	pb "github.com/millrace/millrace/sdk/go/internal/enginepb"
+)
+
+// service is the path of the engine's calls; see the package enginepb for why it is not
+// that of the generated code.
+const service = "/workflow.v1.WorkflowEngine/"
+
+// maxMessage bounds an answer, as maxAnswer does over REST: variables may be large.
+const maxMessage = 64 << 20
+
+// NewGRPC returns a client of the engine's gRPC interface, for example at
+// "localhost:9090". It speaks plain text unless WithTLS is given, and connects when it is
+// used.
+func NewGRPC(target string, opts ...Option) (EngineClient, error) {
+	o := newOptions(opts)
+	transport := insecure.NewCredentials()
+	if o.tls != nil {
+		transport = credentials.NewTLS(o.tls)
+	}
+	dial := append([]grpc.DialOption{
+		grpc.WithTransportCredentials(transport),
+		grpc.WithUserAgent(o.userAgent),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
+	}, o.dial...)
+	conn, err := grpc.NewClient(target, dial...)
+	if err != nil {
+		return nil, fmt.Errorf("engine's address %q: %w", target, err)
+	}
+	return &grpcClient{conn: conn, token: o.token}, nil
+}
+
+type grpcClient struct {
+	conn  *grpc.ClientConn
+	token string
+}
+
+func (c *grpcClient) Close() error { return c.conn.Close() }
+
+// call invokes a method and makes an Error of what it answers.
+func (c *grpcClient) call(ctx context.Context, op, method string, in, out proto.Message) error {
+	if c.token != "" {
+		ctx = metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+c.token)
+	}
+	err := c.conn.Invoke(ctx, service+method, in, out)
+	if err == nil {
+		return nil
+	}
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return fmt.Errorf("%s: %w", op, ctx.Err())
+	}
+	s := status.Convert(err)
+	e := &Error{Op: op, Kind: kindOfCode(s.Code()), Message: s.Message(), Cause: ctx.Err()}
+	for _, detail := range s.Details() {
+		switch d := detail.(type) {
+		case *errdetails.ErrorInfo:
+			e.Code = d.GetReason()
+		case *errdetails.RetryInfo:
+			e.RetryAfter = d.GetRetryDelay().AsDuration()
+		}
+	}
+	return e
+}
+
+func kindOfCode(code codes.Code) error {
+	switch code {
+	case codes.NotFound:
+		return ErrNotFound
+	case codes.FailedPrecondition, codes.Aborted, codes.AlreadyExists:
+		return ErrConflict
+	case codes.InvalidArgument, codes.OutOfRange:
+		return ErrInvalid
+	case codes.Unauthenticated, codes.PermissionDenied:
+		return ErrDenied
+	case codes.Unimplemented:
+		return ErrUnsupported
+	default:
+		return ErrUnavailable
+	}
+}
+
+func (c *grpcClient) PollJobs(ctx context.Context, req PollRequest) ([]Job, error) {
+	in := &pb.PollJobsRequest{
+		WorkerId: req.WorkerID, JobTypes: req.JobTypes, MaxJobs: int32(min(req.MaxJobs, 1000)),
+		LeaseSeconds: wholeSeconds(req.Lease), JsonOnly: true,
+	}
+	if req.Wait > 0 {
+		in.Wait = durationpb.New(req.Wait)
+	}
+	out := &pb.PollJobsResponse{}
+	if err := c.call(ctx, "poll jobs", "PollJobs", in, out); err != nil {
+		if errors.Is(err, ErrConflict) {
+			var e *Error
+			errors.As(err, &e)
+			e.Kind = ErrPollingDisabled
+		}
+		return nil, err
+	}
+	jobs := make([]Job, 0, len(out.GetJobs()))
+	for _, j := range out.GetJobs() {
+		jobs = append(jobs, Job{
+			ID: j.GetId(), JobType: j.GetJobType(), InstanceID: j.GetInstanceId(), StepID: j.GetStepId(),
+			StepExecutionID: j.GetStepExecutionId(), Attempt: int(j.GetAttempt()), RetriesRemaining: int(j.GetRetriesRemaining()),
+			Token: j.GetToken(), Variables: exact(j.GetVariablesJson(), j.GetVariables()), LockExpiresAt: moment(j.GetLockExpiresAt()),
+		})
+	}
+	return jobs, nil
+}
+
+func (c *grpcClient) CompleteJob(ctx context.Context, r Completion) error {
+	vars, err := rounded("complete job", r.Variables)
+	if err != nil {
+		return err
+	}
+	return c.call(ctx, "complete job", "CompleteJob", &pb.CompleteJobRequest{
+		JobId: r.JobID, WorkerId: r.WorkerID, Token: r.Token, VariablesToSet: vars, VariablesJson: r.Variables,
+	}, &pb.CompleteJobResponse{})
+}
+
+func (c *grpcClient) CompleteJobs(ctx context.Context, cs []Completion) []error {
+	const op = "complete jobs"
+	return perWorker(cs, func(r Completion) string { return r.WorkerID }, func(worker string, cs []Completion) []error {
+		in := &pb.CompleteJobsRequest{WorkerId: worker}
+		for _, r := range cs {
+			in.Completions = append(in.Completions, &pb.JobCompletion{JobId: r.JobID, Token: r.Token, VariablesJson: r.Variables})
+		}
+		out := &pb.CompleteJobsResponse{}
+		if err := c.call(ctx, op, "CompleteJobs", in, out); err != nil {
+			return fanOut(err, len(cs))
+		}
+		if len(out.GetResults()) != len(cs) {
+			return fanOut(&Error{Op: op, Kind: ErrUnavailable, Message: "the engine answered for other jobs"}, len(cs))
+		}
+		errs := make([]error, len(cs))
+		for i, result := range out.GetResults() {
+			errs[i] = itemError(op, result.GetError())
+		}
+		return errs
+	})
+}
+
+func (c *grpcClient) FailJob(ctx context.Context, f Failure) error {
+	return c.call(ctx, "fail job", "FailJob", &pb.FailJobRequest{
+		JobId: f.JobID, WorkerId: f.WorkerID, Token: f.Token, Retryable: f.Retryable, ErrorMessage: f.Message, Code: f.Code,
+	}, &pb.FailJobResponse{})
+}
+
+func (c *grpcClient) Heartbeat(ctx context.Context, beats []Beat) ([]BeatResult, error) {
+	const op = "heartbeat"
+	if len(beats) == 0 {
+		return nil, nil
+	}
+	in := &pb.HeartbeatRequest{WorkerId: beats[0].WorkerID, LeaseSeconds: wholeSeconds(beats[0].Lease)}
+	for _, b := range beats {
+		in.Heartbeats = append(in.Heartbeats, &pb.JobHeartbeat{JobId: b.JobID, Token: b.Token})
+	}
+	out := &pb.HeartbeatResponse{}
+	if err := c.call(ctx, op, "Heartbeat", in, out); err != nil {
+		return nil, err
+	}
+	if len(out.GetResults()) != len(beats) {
+		return nil, &Error{Op: op, Kind: ErrUnavailable, Message: "the engine answered for other jobs"}
+	}
+	results := make([]BeatResult, len(beats))
+	for i, r := range out.GetResults() {
+		results[i] = BeatResult{Err: itemError(op, r.GetError()), LockExpiresAt: moment(r.GetLockExpiresAt())}
+	}
+	return results, nil
+}
+
+func itemError(op string, e *pb.ItemError) error {
+	if e == nil {
+		return nil
+	}
+	return &Error{Op: op, Kind: kindOfCode(codes.Code(e.GetCode())), Code: e.GetReason(), Message: e.GetMessage()}
+}
+
+// exact prefers the JSON text, which has the numbers as they were written.
+func exact(text []byte, vars *structpb.Struct) json.RawMessage {
+	if len(text) > 0 {
+		return text
+	}
+	if vars == nil {
+		return nil
+	}
+	out, err := vars.MarshalJSON()
+	if err != nil {
+		return nil // a Struct that came over the wire always has a text
+	}
+	return out
+}
+
+// rounded makes a Struct for engines that do not read the JSON text beside it.
+func rounded(op string, text json.RawMessage) (*structpb.Struct, error) {
+	if len(text) == 0 {
+		return nil, nil
+	}
+	out := &structpb.Struct{}
+	if err := out.UnmarshalJSON(text); err != nil {
+		return nil, &Error{Op: op, Kind: ErrInvalid, Message: "variables are a JSON object", Cause: err}
+	}
+	return out, nil
+}
+
+func moment(t *timestamppb.Timestamp) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return t.AsTime()
+}
+
+func wholeSeconds(d time.Duration) int32 {
+	return int32((d + time.Second - 1) / time.Second)
+}
+
+// perWorker makes one call for the items of each worker; nearly always there is one.
+func perWorker[T any](items []T, worker func(T) string, call func(worker string, items []T) []error) []error {
+	if len(items) == 0 {
+		return nil
+	}
+	alike := true
+	for _, item := range items[1:] {
+		alike = alike && worker(item) == worker(items[0])
+	}
+	if alike {
+		return call(worker(items[0]), items)
+	}
+	errs := make([]error, len(items))
+	groups := map[string][]int{}
+	for i, item := range items {
+		groups[worker(item)] = append(groups[worker(item)], i)
+	}
+	for name, places := range groups {
+		part := make([]T, len(places))
+		for i, place := range places {
+			part[i] = items[place]
+		}
+		for i, err := range call(name, part) {
+			errs[places[i]] = err
+		}
+	}
+	return errs
+}
