@@ -85,7 +85,7 @@ func (d *Dispatches) Run(ctx context.Context) error {
 			d.attempt(ctx, "begin leases", d.settleAll)
 			continue
 		case <-backlog.C:
-			d.attempt(ctx, "count the backlog", d.count)
+			d.attempt(ctx, "count the backlog", d.Backlog)
 			continue
 		case <-wakes:
 		case <-send.C:
@@ -114,10 +114,10 @@ func (d *Dispatches) adopt(ctx context.Context) error {
 	return d.sendAll(ctx)
 }
 
-const backlogSQL = `SELECT count(*) FROM (SELECT FROM dispatch_outbox LIMIT $1) AS some`
+const backlogSQL = `SELECT count(*) FROM (SELECT FROM dispatch_outbox LIMIT $1) AS waiting`
 
-// count tells the metrics how many records wait to be published.
-func (d *Dispatches) count(ctx context.Context) error {
+// Backlog tells the metrics how many records wait to be published.
+func (d *Dispatches) Backlog(ctx context.Context) error {
 	var n float64
 	var b pgx.Batch
 	b.Queue(planSQL)

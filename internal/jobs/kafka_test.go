@@ -50,6 +50,7 @@ func TestADispatchIsARowOfItsJobsTransaction(t *testing.T) {
 	ids := begin(t, r, jobstest.Spec{JobType: "a", Retries: 3, Variables: json.RawMessage(`{"x":1}`)})
 	assert.Equal(t, jobs.Locked, r.Status(ids[0]))
 	assert.Equal(t, ids[0].String(), query[string](t, r, `SELECT job_id::text FROM dispatch_outbox WHERE job_type = 'a'`))
+	require.NoError(t, jobs.NewDispatches(r.Store).Backlog(t.Context()))
 	_, err := r.Store.Claim(t.Context(), jobs.ClaimRequest{WorkerID: "w", Types: []string{"a"}, Max: 1})
 	require.ErrorIs(t, err, jobs.ErrPollingOff)
 
