@@ -140,6 +140,7 @@ func TestDirection(t *testing.T) {
 		"internal/kafka":         {"topics", "internal/delivery", "internal/kafka", "internal/secret", "internal/crash"},
 		"internal/outbox":        {"topics", "internal/delivery", "internal/postgres", "internal/lease", "internal/crash"},
 		"internal/lifecycle":     {"topics"},
+		"internal/jobs":          {"topics", "internal/outbox", "internal/postgres"},
 		"internal/lease":         {"internal/postgres", "internal/crash"},
 		"internal/crash":         {},
 		"internal/replay":        {"topics", "middleware", "internal/crash", "internal/eventlog", "internal/lease", "internal/postgres", "internal/secret"},
