@@ -60,18 +60,15 @@ type engineParams struct {
 	Jobs        *jobs.Store
 	Signals     *postgres.Signals
 	Handover    *outbox.Handover
+	Sagas       engine.Sagas
 	Log         *slog.Logger
 	Metrics     prometheus.Registerer
 }
 
 func newEngine(l *loops, p engineParams) *engine.Engine {
 	w := p.Config.Workflows
-	var sagas engine.Sagas
-	if !p.Config.Brokerless() {
-		sagas = engine.SagaTopics{}
-	}
 	e := engine.New(engine.Config{
-		Pool: p.Pool, Plans: p.Definitions, Jobs: p.Jobs, Signals: p.Signals, Handover: p.Handover, Sagas: sagas,
+		Pool: p.Pool, Plans: p.Definitions, Jobs: p.Jobs, Signals: p.Signals, Handover: p.Handover, Sagas: p.Sagas,
 		Limits: workflow.Limits{Variables: int(w.MaxVariablesBytes), Steps: w.MaxSteps},
 		Lanes:  w.Lanes, LaneSize: w.LaneSize, Queue: w.Queue,
 		Retention:   p.Config.Retention.Workflows,
