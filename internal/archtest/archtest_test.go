@@ -131,6 +131,7 @@ func TestDirection(t *testing.T) {
 		"internal/delivery":      {"topics"},
 		"middleware":             {"topics", "internal/delivery", "internal/secret"},
 		"pipeline":               {"topics", "internal/delivery", "middleware", "pipeline", "internal/crash", "internal/secret"},
+		"sagas":                  {"topics", "middleware", "pipeline", "internal/workflow"},
 		"internal/execution":     {"topics", "internal/executor"},
 		"internal/executor/spec": {},
 		"internal/expr":          {},
