@@ -9,6 +9,7 @@ import (
 	"go.uber.org/fx"
 
 	"github.com/millrace/millrace/configs"
+	"github.com/millrace/millrace/internal/definitions"
 	"github.com/millrace/millrace/internal/engine"
 	"github.com/millrace/millrace/internal/jobs"
 	"github.com/millrace/millrace/internal/server/auth"
@@ -21,12 +22,14 @@ import (
 // grpcParts is what the gRPC server is made of.
 type grpcParts struct {
 	fx.In
-	API     *rest.API
-	Engine  *engine.Engine `optional:"true"`
-	Jobs    *jobs.Store    `optional:"true"`
-	Health  *health.Health
-	Guard   auth.Guard
-	Streams *sse.Streams
+
+	API         *rest.API
+	Engine      *engine.Engine
+	Jobs        *jobs.Store
+	Definitions *definitions.Store
+	Health      *health.Health
+	Guard       auth.Guard
+	Streams     *sse.Streams
 }
 
 // newGRPC returns the gRPC server, nil when the configuration wants none.
@@ -35,7 +38,7 @@ func newGRPC(cfg configs.Config, p grpcParts, log *slog.Logger, reg prometheus.R
 		return nil, nil //nolint:nilnil // no server is an answer
 	}
 	return grpc.New(grpc.Deps{
-		REST: p.API, Engine: p.Engine, Jobs: p.Jobs, Health: p.Health, Guard: p.Guard, Logger: log, Metrics: grpc.NewMetrics(reg),
+		REST: p.API, Engine: p.Engine, Jobs: p.Jobs, Definitions: p.Definitions, Health: p.Health, Guard: p.Guard, Logger: log, Metrics: grpc.NewMetrics(reg),
 	}, grpc.Config{
 		Address: cfg.GRPC.Listen, Setting: "grpc.listen (--grpc-listen)", CertFile: cfg.API.TLS.CertFile, KeyFile: cfg.API.TLS.KeyFile,
 		MaxMessageBytes: int(cfg.GRPC.MaxMessageBytes), OnShutdown: p.Streams.Close,

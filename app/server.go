@@ -151,7 +151,6 @@ func newAPI(
 		Limits:      known,
 		Definitions: defined,
 		Workflows:   flows,
-		Sagas:       flows,
 		Jobs:        queue,
 		JobRecords:  jobs.NewReader(c.pool),
 		Purges:      purges,
