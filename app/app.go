@@ -31,6 +31,8 @@ type options struct {
 	functions map[string]function.Func
 	ready     func(Running)
 	migrate   bool
+	// sagas is set once there is one.
+	sagas bool
 }
 
 func newOptions(opts []Option) *options {

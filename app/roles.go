@@ -11,7 +11,7 @@ import (
 func roles(cfg configs.Config) fx.Option {
 	parts := []fx.Option{
 		fx.Provide(newLoops, newDeadLetters, newReplays, newRebuilds, newLimitStore, newPurges),
-		telemetryModule, storageModule, transportModule, workflowsModule,
+		telemetryModule, storageModule, transportModule, workflowsModule, participantsModule,
 	}
 	var start []fx.Option
 	add := func(role configs.Role, module fx.Option, run any) {
@@ -29,7 +29,7 @@ func roles(cfg configs.Config) fx.Option {
 		add(configs.RoleMaintenance, fx.Provide(newReplayKeeper), runReplays)
 		add(configs.RoleMaintenance, fx.Provide(newRebuildKeeper), runRebuilds)
 	}
-	add(configs.RoleWorkflows, fx.Options(), runWorkflows)
+	add(configs.RoleWorkflows, sagasModule, runWorkflows)
 	add(configs.RoleCoordinator, coordinatorModule, runCoordinator)
 	add(configs.RoleWorker, workerModule, runWorker)
 	add(configs.RoleProjections, projectionsModule, nil)

@@ -20,11 +20,13 @@ import (
 	"github.com/millrace/millrace/handlers/worker"
 	"github.com/millrace/millrace/internal/alerts"
 	"github.com/millrace/millrace/internal/deadletter"
+	"github.com/millrace/millrace/internal/engine"
 	"github.com/millrace/millrace/internal/execution/store"
 	"github.com/millrace/millrace/internal/executor"
 	"github.com/millrace/millrace/internal/executor/function"
 	"github.com/millrace/millrace/internal/executor/process"
 	"github.com/millrace/millrace/internal/executor/spec"
+	"github.com/millrace/millrace/internal/executor/workflow"
 	"github.com/millrace/millrace/internal/kafka"
 	"github.com/millrace/millrace/internal/lease"
 	"github.com/millrace/millrace/internal/outbox"
@@ -173,7 +175,7 @@ func ProcessSandbox(cfg configs.Config) process.Sandbox {
 // newExecutors makes the executors that this worker offers. Functions that the
 // program added win over the built-in ones.
 func newExecutors(
-	lc fx.Lifecycle, cfg configs.Config, functions map[string]function.Func, log *slog.Logger,
+	lc fx.Lifecycle, cfg configs.Config, functions map[string]function.Func, instances *engine.Engine, log *slog.Logger,
 ) ([]executor.Executor, error) {
 	var list []executor.Executor
 	if slices.Contains(cfg.Worker.Executors, spec.ExecutorProcess) {
@@ -189,6 +191,9 @@ func newExecutors(
 		all := function.Builtins()
 		maps.Copy(all, functions)
 		list = append(list, function.New(function.Config{Functions: all}))
+	}
+	if slices.Contains(cfg.Worker.Executors, spec.ExecutorWorkflow) {
+		list = append(list, workflow.New(instances))
 	}
 	return list, nil
 }

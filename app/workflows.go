@@ -23,7 +23,7 @@ import (
 
 // workflowsModule is the workflow engine, for the roles that ask for it: the API, which
 // its callers reach, and what fires its timers.
-var workflowsModule = fx.Module("workflows", fx.Provide(newDefinitions, newJobs, newEngine))
+var workflowsModule = fx.Module("workflows", fx.Provide(newDefinitions, newJobs, newEngine, newSagaTopics, newStarter))
 
 func newDefinitions(l *loops, pool *pgxpool.Pool, signals *postgres.Signals) *definitions.Store {
 	st := definitions.New(definitions.Config{Pool: pool, Signals: signals})

@@ -17,7 +17,8 @@ func (c *cli) instancesHistoryCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "history ID",
 		Short:   "List the steps that an instance has been through",
-		Long:    `List the steps that an instance has been through, in the order of their start, and those that are open.`,
+		Long:    `List the steps that an instance has been through, in the order of their start, and those
+that are open.`,
 		Example: `  millrace instances history 0198c0de-0000-7000-8000-000000000001 --watch`,
 		Args:    args(cobra.ExactArgs(1)),
 		RunE: c.showing(func(ctx context.Context, api *client.Client, id string, w io.Writer) error {

@@ -113,11 +113,12 @@ type InstanceQuery struct {
 
 // Instances returns instances, the youngest first.
 func (c *Client) Instances(ctx context.Context, f InstanceQuery) iter.Seq2[Instance, error] {
-	q := fields("definitionId", f.DefinitionID, "businessKey", f.BusinessKey, "kind", f.Kind, "pageSize", size(f.PageSize, 200))
+	q := fields(map[string]string{
+		"definitionId": f.DefinitionID, "businessKey": f.BusinessKey, "kind": f.Kind, "pageSize": size(f.PageSize, 200), "total": "false",
+	})
 	for _, s := range f.Statuses {
 		q.Add("status", s)
 	}
-	q.Set("total", "false")
 	return camelPages[Instance](ctx, c, []string{"instances"}, q)
 }
 
@@ -216,7 +217,9 @@ type UserTaskQuery struct {
 
 // UserTasks returns user tasks, the oldest first.
 func (c *Client) UserTasks(ctx context.Context, f UserTaskQuery) iter.Seq2[UserTask, error] {
-	q := fields("instanceId", f.InstanceID, "definitionId", f.DefinitionID, "assignee", f.Assignee, "group", f.Group, "pageSize", size(f.PageSize, 1000))
+	q := fields(map[string]string{
+		"instanceId": f.InstanceID, "definitionId": f.DefinitionID, "assignee": f.Assignee, "group": f.Group, "pageSize": size(f.PageSize, 1000),
+	})
 	for _, s := range f.Statuses {
 		q.Add("status", s)
 	}
@@ -271,7 +274,9 @@ type Job struct {
 }
 
 // JobStatuses are the statuses of jobs; the last three are final.
-func JobStatuses() []string { return []string{"UNLOCKED", "LOCKED", "COMPLETED", "FAILED", "CANCELLED"} }
+func JobStatuses() []string {
+	return []string{"UNLOCKED", "LOCKED", "COMPLETED", "FAILED", "CANCELLED"}
+}
 
 // JobQuery selects jobs. Empty fields select all.
 type JobQuery struct {
@@ -282,7 +287,9 @@ type JobQuery struct {
 
 // Jobs returns jobs, those of the youngest instances first.
 func (c *Client) Jobs(ctx context.Context, f JobQuery) iter.Seq2[Job, error] {
-	q := fields("jobType", f.JobType, "instanceId", f.InstanceID, "workerId", f.WorkerID, "pageSize", size(f.PageSize, 1000))
+	q := fields(map[string]string{
+		"jobType": f.JobType, "instanceId": f.InstanceID, "workerId": f.WorkerID, "pageSize": size(f.PageSize, 1000),
+	})
 	for _, s := range f.Statuses {
 		q.Add("status", s)
 	}
@@ -297,11 +304,11 @@ func (c *Client) Job(ctx context.Context, id string) (Job, error) {
 }
 
 // fields makes a query of names and values, without those that are empty.
-func fields(pairs ...string) url.Values {
+func fields(pairs map[string]string) url.Values {
 	q := url.Values{}
-	for i := 0; i < len(pairs); i += 2 {
-		if pairs[i+1] != "" {
-			q.Set(pairs[i], pairs[i+1])
+	for name, value := range pairs {
+		if value != "" {
+			q.Set(name, value)
 		}
 	}
 	return q

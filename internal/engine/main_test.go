@@ -158,7 +158,9 @@ func done(j jobs.Job, variables string) jobs.Completion {
 	return jobs.Completion{Holder: holder(j), Variables: json.RawMessage(variables)}
 }
 
-func holder(j jobs.Job) jobs.Holder { return jobs.Holder{JobID: j.ID, WorkerID: j.WorkerID, Token: j.Token} }
+func holder(j jobs.Job) jobs.Holder {
+	return jobs.Holder{JobID: j.ID, WorkerID: j.WorkerID, Token: j.Token}
+}
 
 func (w *world) complete(j jobs.Job, variables string) {
 	w.t.Helper()

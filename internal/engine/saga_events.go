@@ -91,8 +91,7 @@ func (t *sagaTeller) tellStep(e workflow.Entry) {
 			t.began(e, t.at)
 		}
 		t.add(topics.SagaStepCompleted{
-			SagaID: t.in.ID.String(), Step: e.StepID, Compensation: e.Compensates != 0, Attempt: t.attempt(e),
-			CommandID: t.commandOf(e), Output: e.Output, FinishedAt: t.at,
+			SagaStep: t.step(e), Output: e.Output, FinishedAt: t.at,
 		})
 	case workflow.StepFailed, workflow.StepSkipped:
 		t.failed(e, false)
@@ -100,17 +99,20 @@ func (t *sagaTeller) tellStep(e workflow.Entry) {
 }
 
 func (t *sagaTeller) began(e workflow.Entry, at time.Time) {
-	t.add(topics.SagaStepStarted{
-		SagaID: t.in.ID.String(), Step: e.StepID, Compensation: e.Compensates != 0, Attempt: t.attempt(e),
-		CommandID: t.commandOf(e), StartedAt: at,
-	})
+	t.add(topics.SagaStepStarted{SagaStep: t.step(e), StartedAt: at})
 }
 
 func (t *sagaTeller) failed(e workflow.Entry, retryable bool) {
 	t.add(topics.SagaStepFailed{
-		SagaID: t.in.ID.String(), Step: e.StepID, Compensation: e.Compensates != 0, Attempt: t.attempt(e),
-		CommandID: t.commandOf(e), Failure: sagaFailure(e, retryable), InDoubt: e.InDoubt, FinishedAt: t.at,
+		SagaStep: t.step(e), Failure: sagaFailure(e, retryable), InDoubt: e.InDoubt, FinishedAt: t.at,
 	})
+}
+
+// step says which attempt at which step an entry is about.
+func (t *sagaTeller) step(e workflow.Entry) topics.SagaStep {
+	return topics.SagaStep{
+		SagaID: t.in.ID.String(), Step: e.StepID, Compensation: e.Compensates != 0, Attempt: t.attempt(e), CommandID: t.commandOf(e),
+	}
 }
 
 // attempt is the attempt that an entry of a step is about: the activity's, where one of

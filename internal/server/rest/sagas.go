@@ -220,6 +220,18 @@ func (a *API) retrySaga(ctx context.Context, id uuid.UUID, actor string, in Saga
 	return a.deps.Workflows.Retry(ctx, id, engine.RetryRequest{StepID: in.Step, Variables: state, Actor: actor, Reason: in.Reason})
 }
 
+func (a *API) resolveSaga(ctx context.Context, id uuid.UUID, actor, reason string) (engine.Instance, error) {
+	return a.deps.Sagas.Resolve(ctx, id, actor, reason)
+}
+
+func (a *API) skipSaga(ctx context.Context, id uuid.UUID, actor, reason string) (engine.Instance, error) {
+	return a.deps.Sagas.SkipCompensation(ctx, id, actor, reason)
+}
+
+func (a *API) compensateSaga(ctx context.Context, id uuid.UUID, actor, reason string) (engine.Instance, error) {
+	return a.deps.Workflows.Compensate(ctx, id, actor, reason)
+}
+
 // plainDecision is a decision of which nothing but the reason is told.
 func plainDecision(do func(ctx context.Context, id uuid.UUID, actor, reason string) (engine.Instance, error)) sagaDecision {
 	return func(ctx context.Context, id uuid.UUID, actor string, in SagaActionRequest) (engine.Instance, error) {
