@@ -67,7 +67,9 @@ func TestAConsumerThatCannotBeMadeIsFoundBeforeTheStart(t *testing.T) {
 		"no function":  42,
 	} {
 		o := newOptions([]Option{Consumer(constructor)})
-		assert.Error(t, fx.ValidateApp(assembly(configs.Default(), o, &connections{}, &addresses{})), name)
+		cfg := configs.Default()
+		cfg.Kafka.Brokers = []string{"127.0.0.1:1"}
+		assert.Error(t, fx.ValidateApp(assembly(cfg, o, &connections{}, &addresses{})), name)
 	}
 }
 

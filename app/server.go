@@ -151,6 +151,7 @@ func newAPI(
 		Limits:      known,
 		Definitions: defined,
 		Workflows:   flows,
+		Sagas:       flows,
 		Jobs:        queue,
 		JobRecords:  jobs.NewReader(c.pool),
 		Purges:      purges,

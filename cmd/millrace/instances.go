@@ -35,11 +35,11 @@ from events, of instances of other engines too.`,
 	cmd.AddCommand(c.instancesStartCommand(), c.instancesListCommand(), c.instancesGetCommand(), c.instancesHistoryCommand(),
 		c.instancesAuditCommand(), c.instancesWatchCommand(), c.instancesSignalCommand(),
 		c.instanceAction("cancel", "End an instance",
-			"End an instance. What is open is void: its jobs are not given out any more. With --compensate what it\nhas done is undone first."),
+			"End an instance. What is open is void: its jobs are not given out any more. With\n--compensate what it has done is undone first."),
 		c.instanceAction("suspend", "Keep an instance from going on", "Keep an instance from going on. Its jobs are not given out until it is resumed."),
 		c.instanceAction("resume", "Let a suspended instance go on", "Let a suspended instance go on with what came meanwhile."),
 		c.instanceAction("retry", "Let a failed instance go on",
-			"Let a failed instance go on: the step that failed is entered again, or the one that --step names.\nVariables can be mended on the way."),
+			"Let a failed instance go on: the step that failed is entered again, or the one that\n--step names. Variables can be mended on the way."),
 		c.instanceAction("compensate", "Undo what an instance has done", "Undo what an instance has done, whatever its status: the last step first."))
 	return cmd
 }

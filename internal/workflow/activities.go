@@ -226,8 +226,8 @@ func (r *run) finishActivity(step *planStep, open *OpenStep, active *OpenActivit
 	result, merged, err := r.resultOf(step, *open, *active)
 	if err != nil && (r.resuming || active.Kind == CommandActivity || active.Kind == ChildActivity) {
 		// Nobody is there (any more) who could report something else instead.
-		r.attemptFailed(step, open, active, unusable(step, err), false)
-		return nil
+		r.in = Input{Kind: ActivityFailed, At: r.in.At, Activity: active.N, Failure: unusable(step, err), Actor: r.in.Actor}
+		return r.takeReport()
 	}
 	if err != nil {
 		return err
@@ -282,7 +282,7 @@ func (r *run) resultOf(step *planStep, open OpenStep, active OpenActivity) (resu
 		err = fmt.Errorf("%w: variables have to be a JSON object", ErrBadInput)
 	}
 	if err == nil && step.compensation != nil {
-		err = r.undoFits(result)
+		err = r.undoFits(len(result))
 	}
 	return result, merged, err
 }

@@ -214,6 +214,18 @@ func TestTheResultsOfAForEachAreLimited(t *testing.T) {
 	s.refuses(workflow.ErrTooLarge, s.completion("each", large)).gives("each", `1`).is(workflow.Completed)
 }
 
+func TestTheInputsOfTurnsAreLimited(t *testing.T) {
+	t.Parallel()
+	steps := `{"id":"each","type":"FOREACH","items":"${n}","nextStep":"end"}` + end
+	s := givenWithin(t, workflow.Limits{Variables: 100}, `{"n":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20]}`, steps)
+	assert.Len(t, s.open, 6, "20 turns of 80 bytes would be more than 400")
+	for range 20 {
+		s.completes("each")
+		assert.LessOrEqual(t, len(s.open), 7)
+	}
+	s.is(workflow.Completed)
+}
+
 func TestWhatIsDoneDuringABackoff(t *testing.T) {
 	t.Parallel()
 	steps := `{"id":"a","type":"COMMAND","commandType":"reserve","participant":"stock","retry":{"count":2,"initial":"PT1S"},"nextStep":"end"}` + end

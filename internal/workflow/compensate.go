@@ -104,6 +104,7 @@ func (r *run) compensate() error {
 	if len(r.state.Undo) == 0 {
 		return r.stale("none of its steps has anything to undo")
 	}
+	r.state.CancelAfter = r.state.Status == Cancelled
 	if r.state.Failure == nil {
 		r.state.Failure = &Failure{Code: CodeCompensated, Message: clean(r.in.Reason)}
 	}
@@ -144,10 +145,9 @@ func (r *run) resolve() error {
 	return nil
 }
 
-// undoFits says whether what is kept for compensations stays within the limit with the
-// result of another step.
-func (r *run) undoFits(result json.RawMessage) error {
-	size := len(result)
+// undoFits says whether what is kept for compensations stays within the limit with a
+// result of that size.
+func (r *run) undoFits(size int) error {
 	for i := range r.state.Undo {
 		size += len(r.state.Undo[i].Result)
 	}

@@ -116,8 +116,9 @@ type Step struct {
 	// Items (+) is an expression "${...}" that gives the list of a FOREACH. Each element
 	// is a turn: a job of JobType, or an instance of WorkflowID, that sees it as variable
 	// Item (default "item") and its number, from 0, as Index (default "index").
-	// At most MaxParallel turns are open at once (0: no limit). Their results become the
-	// list OutputVariable, in the order of the items. A FOREACH over nothing goes on at once.
+	// At most MaxParallel turns are open at once (0: as many as have inputs of four times the
+	// limit of the variables). Their results become the list OutputVariable, in the order of
+	// the items. A FOREACH over nothing goes on at once.
 	Items       string `json:"items,omitempty"`
 	Item        string `json:"item,omitempty"`
 	Index       string `json:"index,omitempty"`

@@ -42,16 +42,24 @@ func (r *run) itemsOf(step *planStep) ([]json.RawMessage, *Failure) {
 	return items, nil
 }
 
-// beginTurns begins as many turns as may be open at once.
+// inputsAtOnce is how many times the limit of the variables the inputs of the turns that
+// are open may take together: each turn has the variables, as a rule with the whole list.
+const inputsAtOnce = 4
+
+// beginTurns begins as many turns as may be open at once, and at least one.
 func (r *run) beginTurns(step *planStep, open *OpenStep) {
-	turns := open.Turns
+	turns, size := open.Turns, 0
 	for turns.Next < len(turns.Items) && (step.MaxParallel == 0 || len(open.Activities) < step.MaxParallel) {
+		if len(open.Activities)*size > inputsAtOnce*r.limits.Variables {
+			return
+		}
 		activity, failure := r.describe(step, *open, OpenActivity{Turn: turns.Next})
 		if failure != nil {
 			r.fail(step, *open, failure)
 			return
 		}
 		turns.Next++
+		size = len(activity.Input)
 		r.dispatch(step, open, activity)
 	}
 }
@@ -85,10 +93,11 @@ func (r *run) finishForEach(step *planStep, open OpenStep, activity int) {
 
 // turnFits says whether the results of a FOREACH stay within the limit with another one.
 func (r *run) turnFits(step *planStep, open OpenStep, result json.RawMessage) error {
-	size := len(result)
+	results := len(result)
 	for _, earlier := range open.Turns.Results {
-		size += len(earlier) + 1
+		results += len(earlier) + 1
 	}
+	size := results
 	if step.OutputVariable != "" {
 		size += len(r.state.Variables)
 	}
@@ -96,7 +105,7 @@ func (r *run) turnFits(step *planStep, open OpenStep, result json.RawMessage) er
 		return r.tooLarge(size)
 	}
 	if step.compensation != nil {
-		return r.undoFits(list(open.Turns.Results))
+		return r.undoFits(results)
 	}
 	return nil
 }

@@ -107,6 +107,9 @@ func (p *player) play() {
 	}
 }
 
+// large is a result that does not fit where the limit is low.
+const large = `{"w":"0123456789012345678901234567890123456789012345678901234567890123456789"}`
+
 // attempts are those that somebody is at, the oldest first.
 func (p *player) attempts() []int { return slices.Sorted(maps.Keys(p.open)) }
 
@@ -118,7 +121,7 @@ func (p *player) progress(choose func(n int) int) bool {
 		return p.fireOne(func(id timerID) bool { return id.kind == workflow.WaitTimer || id.kind == workflow.RetryTimer })
 	}
 	a := p.open[attempts[choose(len(attempts))]]
-	result := rapid.SampledFrom([]string{``, `{}`, `{"y":2}`, `{"y":[1,{"z":null}]}`}).Draw(p.T, "result")
+	result := rapid.SampledFrom([]string{``, `{}`, `{"y":2}`, `{"y":[1,{"z":null}]}`, large}).Draw(p.T, "result")
 	p.complete(a, result)
 	return true
 }

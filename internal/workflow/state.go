@@ -69,7 +69,8 @@ type State struct {
 	TimeoutAt time.Time `json:"timeout_at,omitzero"`
 	// Suspended is the status before the suspension.
 	Suspended Status `json:"suspended,omitempty"`
-	// CancelAfter is set while an instance compensates because it was cancelled.
+	// CancelAfter is set when an instance compensates because it was cancelled: it is
+	// CANCELLED if a person ends that.
 	CancelAfter bool `json:"cancel_after,omitempty"`
 	// Stuck says why a compensation could not be brought about, while the instance needs
 	// attention.

@@ -63,6 +63,14 @@ func TestResultsAreLimitedDuringASuspension(t *testing.T) {
 	s.does(person(workflow.Resume)).is(workflow.Compensating, "a").tells("step-failed ask: variables_too_large")
 }
 
+func TestAReplyThatIsTooLargeDuringASuspension(t *testing.T) {
+	t.Parallel()
+	s := givenWithin(t, workflow.Limits{Variables: 60}, `{}`, `
+		{"id":"a","type":"COMMAND","commandType":"do","participant":"p","nextStep":"end"}`+end)
+	s.does(person(workflow.Suspend)).gives("a", `{"a":"`+strings.Repeat("x", 60)+`"}`).is(workflow.Suspended, "a")
+	s.does(person(workflow.Resume)).is(workflow.Failed).tells("job-failed a: variables_too_large")
+}
+
 func TestACancelledSuspension(t *testing.T) {
 	t.Parallel()
 	s := given(t, `{}`, approval).does(person(workflow.Suspend))
