@@ -175,7 +175,7 @@ func (k *killing) judge(instances int) {
 	assert.Equal(t, 10*instances, in.count(`SELECT count(*) FROM kill_effects`), "effects: one per job")
 	assert.Equal(t, 10*instances, in.count(`SELECT count(DISTINCT (instance_id, step_id)) FROM kill_effects`), "effects: one per step of an instance")
 	assert.Equal(t, instances, in.count(`SELECT count(*) FROM wf_instances WHERE (variables->>'count')::int = 10`), "instances whose steps counted to ten")
-	assert.Equal(t, instances, in.count(`SELECT count(*) FROM wf_instances WHERE variables->'trail' = (
+	assert.Equal(t, instances, in.count(`SELECT count(*) FROM wf_instances WHERE (variables->'trail')::jsonb = (
 		SELECT jsonb_agg('killed-step-' || n ORDER BY n) FROM generate_series(1, 10) n)`), "instances whose steps came in order, each once")
 	assert.Zero(t, in.count(`SELECT count(*) FROM (SELECT FROM kill_runs GROUP BY job_id, token HAVING count(*) > 1) twice`), "leases that were worked on twice")
 	assert.Zero(t, in.count(`SELECT count(*) FROM jobs WHERE status IN ('UNLOCKED', 'LOCKED', 'FAILED')`), "jobs that are open or failed")
