@@ -111,8 +111,9 @@ func (c *cli) instancesStartCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "start DEFINITION",
 		Short: "Start an instance of a workflow",
-		Long: `Start an instance of a workflow, of its latest version unless --version says another. With
---wait its progress is shown until it ends; the exit code is then 1 unless it is COMPLETED.`,
+		Long: `Start an instance of a workflow, of its latest version unless --version says another.
+With --wait its progress is shown until it ends; the exit code is then 1 unless it is
+COMPLETED.`,
 		Example: `  millrace instances start greet-workflow --var name=Alice
   millrace instances start LOS::loan-application-full --variables @application.json --business-key APP-1 --wait`,
 		Args: args(cobra.ExactArgs(1)),

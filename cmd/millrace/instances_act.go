@@ -255,9 +255,10 @@ func (c *cli) instancesSignalCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "signal ID STEP",
 		Short: "Signal a WAIT of an instance",
-		Long: `Signal a WAIT of an instance, by the id of its step or the name of its signal. The variables
-are merged into those of the instance. A signal that comes before the WAIT is reached is
-kept for it. To signal whichever instances wait for something, see millrace signals send.`,
+		Long: `Signal a WAIT of an instance, by the id of its step or the name of its signal. The
+variables are merged into those of the instance. A signal that comes before the WAIT is
+reached is kept for it. To signal whichever instances wait for something, see
+millrace signals send.`,
 		Example: `  millrace instances signal 0198c0de-0000-7000-8000-000000000001 await-settlement --var settled=true`,
 		Args:    args(cobra.ExactArgs(2)),
 		RunE: func(cmd *cobra.Command, names []string) error {
@@ -299,8 +300,8 @@ func (c *cli) signalsSendCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "send SIGNAL KEY",
 		Short: "Send a signal by its name and correlation key",
-		Long: `Send a signal to the instances whose WAIT asks for it under that key. When nobody waits yet
-it is kept for --ttl, and the first that asks for it gets it.`,
+		Long: `Send a signal to the instances whose WAIT asks for it under that key. When nobody waits
+yet it is kept for --ttl, and the first that asks for it gets it.`,
 		Example: `  millrace signals send payment-received ORDER-17 --var amount=1250.5 --ttl 24h`,
 		Args:    args(cobra.ExactArgs(2)),
 		RunE: func(cmd *cobra.Command, names []string) error {

@@ -23,7 +23,7 @@ commands look at them and claim nothing.`,
 		Args: cobra.ArbitraryArgs,
 		RunE: group,
 	}
-	cmd.AddCommand(c.jobsListCommand(), c.jobsGetCommand())
+	cmd.AddCommand(c.jobsListCommand(), c.jobsGetCommand(), c.jobsDispatchCommand(), c.jobsLimitsCommand())
 	return cmd
 }
 
@@ -34,7 +34,8 @@ func (c *cli) jobsListCommand() *cobra.Command {
 		Use:     "list",
 		Aliases: []string{"ls"},
 		Short:   "List jobs, those of the youngest instances first",
-		Long:    `List jobs, those of the youngest instances first, in all statuses unless --status is given.`,
+		Long:    `List jobs, those of the youngest instances first, in all statuses unless --status is
+given.`,
 		Example: `  millrace jobs list --status UNLOCKED,LOCKED
   millrace jobs list --worker worker-1 --watch`,
 		Args: args(cobra.NoArgs),

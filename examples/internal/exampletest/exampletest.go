@@ -34,10 +34,20 @@ type Scene struct {
 // New builds millrace and the example in the test's working directory.
 func New(t *testing.T) *Scene {
 	t.Helper()
+	return NewOf(t, ".", "../../cmd/millrace")
+}
+
+// NewOf builds millrace and an example, which lie in these directories. The example may
+// be a module of its own.
+func NewOf(t *testing.T, example, millrace string) *Scene {
+	t.Helper()
 	s := &Scene{t: t, Dir: testenv.DataDir(t), bin: t.TempDir()}
-	build := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", s.bin+"/", ".", "../../cmd/millrace")
-	out, err := build.CombinedOutput()
-	require.NoError(t, err, string(out))
+	for _, dir := range []string{example, millrace} {
+		build := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", s.bin+"/", ".")
+		build.Dir = dir
+		out, err := build.CombinedOutput()
+		require.NoError(t, err, string(out))
+	}
 	return s
 }
 
