@@ -265,3 +265,21 @@ func countLines(t *testing.T, path string) (lines int, generated bool) {
 	}
 	return lines, generated
 }
+
+// TestModulesOfUsers keeps what users import apart from the engine: neither knows the
+// other, so that one can be had without the other, and in any version of it.
+func TestModulesOfUsers(t *testing.T) {
+	t.Parallel()
+	for _, dir := range []string{"sdk/go", "e2e/workflows"} {
+		text, err := os.ReadFile(filepath.Join(root, dir, "go.mod"))
+		require.NoError(t, err)
+		for line := range strings.Lines(string(text)) {
+			for _, word := range strings.Fields(line) {
+				assert.NotEqual(t, module, word, "%s/go.mod must not know the engine's module", dir)
+			}
+		}
+	}
+	text, err := os.ReadFile(filepath.Join(root, "go.mod"))
+	require.NoError(t, err)
+	assert.NotContains(t, string(text), module+"/", "the engine's go.mod must not know the modules of users: it could not be installed by version")
+}

@@ -270,7 +270,7 @@ func TestCancelVoidsWhatIsOpen(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, workflow.Cancelled, i.Status)
 	_, err = w.Cancel(t.Context(), i.ID, engine.CancelRequest{})
-	require.NoError(t, err, "it is cancelled")
+	require.ErrorIs(t, err, engine.ErrConflict, "it has ended")
 	require.ErrorIs(t, w.CompleteJob(t.Context(), done(a, `{}`)), jobs.ErrFinished)
 	children, err := w.List(t.Context(), engine.Filter{ParentID: i.ID})
 	require.NoError(t, err)

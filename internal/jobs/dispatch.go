@@ -206,7 +206,8 @@ func (d *Dispatches) send(ctx context.Context, sql string, types []string) (int,
 		entries := make([]outbox.Entry, len(list))
 		for i, j := range list {
 			entries[i] = entryOf(ready{
-				id: j.ID, instance: j.InstanceID, step: j.Step, jobType: j.JobType, attempt: j.Attempt, retries: j.RetriesRemaining,
+				id: j.ID, instance: j.InstanceID, step: j.Step, stepID: j.StepID, jobType: j.JobType, priority: j.Priority,
+				attempt: j.Attempt, retries: j.RetriesRemaining,
 				token: j.Token, created: j.CreatedAt, payload: j.Variables,
 			}, ids[j.slot])
 		}
