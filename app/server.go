@@ -154,6 +154,7 @@ func newAPI(
 		Sagas:       flows,
 		Jobs:        queue,
 		JobRecords:  jobs.NewReader(c.pool),
+		Dispatch:    queue,
 		Purges:      purges,
 		Replays:     replays,
 		Rebuilds:    rebuilds,

@@ -17,6 +17,7 @@ import (
 	"github.com/millrace/millrace/internal/lease"
 	"github.com/millrace/millrace/internal/outbox"
 	"github.com/millrace/millrace/internal/postgres"
+	"github.com/millrace/millrace/internal/server/health"
 	"github.com/millrace/millrace/internal/workflow"
 	"github.com/millrace/millrace/topics"
 )
@@ -32,7 +33,7 @@ func newDefinitions(l *loops, pool *pgxpool.Pool, signals *postgres.Signals) *de
 }
 
 func newJobs(
-	l *loops, cfg configs.Config, c *connections, signals *postgres.Signals, log *slog.Logger, reg prometheus.Registerer,
+	l *loops, cfg configs.Config, c *connections, signals *postgres.Signals, h *health.Health, log *slog.Logger, reg prometheus.Registerer,
 ) (*jobs.Store, error) {
 	config := jobs.Config{Pool: c.pool, Mode: jobs.Mode(cfg.Jobs.DispatchMode), Signals: signals, Metrics: reg, Log: log}
 	if c.admin != nil {
@@ -41,6 +42,9 @@ func newJobs(
 	st, err := jobs.NewStore(config)
 	if err != nil {
 		return nil, err
+	}
+	if st.Mode() == jobs.KafkaOutbox {
+		h.Add(health.Check{Name: "topics of jobs", Run: st.Ready})
 	}
 	l.run("jobs", st.Run)
 	return st, nil
@@ -56,7 +60,7 @@ type engineParams struct {
 	Jobs        *jobs.Store
 	Signals     *postgres.Signals
 	Handover    *outbox.Handover
-	Sagas       engine.Sagas `optional:"true"`
+	Sagas       engine.Sagas
 	Log         *slog.Logger
 	Metrics     prometheus.Registerer
 }

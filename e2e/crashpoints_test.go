@@ -26,7 +26,7 @@ import (
 )
 
 // backRoles are those of the second process of a crash test: all but the API.
-const backRoles = "coordinator,worker,relay,maintenance,projections"
+const backRoles = "workflows,coordinator,worker,relay,maintenance,projections"
 
 // crashLanes is over how many installations the points are spread. They run at
 // the same time, since most of a crash is waiting for leases.
@@ -170,6 +170,9 @@ func (c *crasher) offer(point crash.Point, all []*program) bool {
 	if err == nil && ofRedrives(point) {
 		err = c.redrive(api)
 	}
+	if err == nil && ofEngine(point) {
+		err = c.instance(c.in.t.Context(), point, api)
+	}
 	if err == nil && ofReplays(point) {
 		err = c.replay(point, api)
 	}
@@ -310,6 +313,9 @@ func (c *crasher) judge(point crash.Point, api *client.Client, all []*program) {
 		"the order of the chain")
 	if ofLetters(point) || ofRedrives(point) {
 		c.judgeLetters()
+	}
+	if ofEngine(point) {
+		c.judgeInstance(point)
 	}
 	if ofReplays(point) {
 		c.judgeReplay(point)

@@ -23,7 +23,7 @@ commands look at them and claim nothing.`,
 		Args: cobra.ArbitraryArgs,
 		RunE: group,
 	}
-	cmd.AddCommand(c.jobsListCommand(), c.jobsGetCommand())
+	cmd.AddCommand(c.jobsListCommand(), c.jobsGetCommand(), c.jobsDispatchCommand(), c.jobsLimitsCommand())
 	return cmd
 }
 

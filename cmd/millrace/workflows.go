@@ -60,8 +60,10 @@ func (c *cli) workflowsListCommand() *cobra.Command {
 func (c *cli) workflowsVersionsCommand() *cobra.Command {
 	var limit int
 	cmd := &cobra.Command{
-		Use:     "versions ID",
-		Short:   "List the versions of a definition, the latest first",
+		Use:   "versions ID",
+		Short: "List the versions of a definition, the latest first",
+		Long: `List the versions of a definition, the latest first. Versions are never changed, and an
+instance keeps the one that it was started with.`,
 		Example: `  millrace workflows versions LOS::loan-application`,
 		Args:    args(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, ids []string) error {

@@ -36,8 +36,8 @@ func (c *cli) workflowsLintCommand() *cobra.Command {
 		Short: "Check definitions without a server",
 		Long: `Check definitions and print everything that is wrong with them, with its place. Of a
 folder all JSON files that look like definitions are checked, those in its folders too;
-- is standard input. The exit code is 1 when there are errors, with --strict also when there
-are warnings.`,
+- is standard input. The exit code is 1 when there are errors, with --strict also when
+there are warnings.`,
 		Example: `  millrace workflows lint loan.json
   millrace workflows lint --strict definitions/
   cat loan.json | millrace workflows lint - -o json`,

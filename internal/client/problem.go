@@ -21,6 +21,27 @@ type Fault struct {
 	Code string `json:"code"`
 	// Message says it in words.
 	Message string `json:"message"`
+	// Line and Column are where it is in what people write, from 1; Hint says what to do.
+	Line   int    `json:"line,omitempty"`
+	Column int    `json:"column,omitempty"`
+	Hint   string `json:"hint,omitempty"`
+}
+
+// String gives the fault with its place.
+func (f Fault) String() string {
+	text := f.Message
+	switch {
+	case f.Line > 0:
+		text = fmt.Sprintf("%d:%d: %s", f.Line, f.Column, text)
+	case f.Pointer != "":
+		text = f.Pointer + ": " + text
+	case f.Parameter != "":
+		text = f.Parameter + ": " + text
+	}
+	if f.Hint != "" {
+		text += "; " + f.Hint
+	}
+	return text
 }
 
 // Problem is an answer of the server that is no success (RFC 9457).
@@ -43,14 +64,7 @@ func (p *Problem) Error() string {
 	var out strings.Builder
 	out.WriteString(p.headline())
 	for _, f := range p.Errors {
-		where := f.Pointer
-		if where == "" {
-			where = f.Parameter
-		}
-		if where != "" {
-			where += ": "
-		}
-		out.WriteString("\n  " + where + f.Message)
+		out.WriteString("\n  " + f.String())
 	}
 	return out.String()
 }

@@ -70,6 +70,9 @@ func Points() []Point {
 		{"worker.finishing", "The result is written and not committed: it is lost, and another attempt follows."},
 		{"worker.finished", "The result is committed and the worker does not know: the execution has ended, once."},
 
+		{"engine.advancing", "What an input of a workflow instance leads to is about to be written and committed: nothing has happened, and the caller asks again or the timer is still due."},
+		{"engine.advanced", "It is committed and the caller has no answer: asking again finds it done."},
+
 		{"dead_letters.ingesting", "Letters from the topic are written with the position and not committed: they are read again."},
 		{"redrive.sending", "A chunk of letters is marked, its records are in the outbox, and nothing is committed: the letters are open."},
 		{"redrive.sent", "A chunk is committed and its caller has no answer: the same call goes on with what is open."},

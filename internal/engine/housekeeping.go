@@ -125,7 +125,7 @@ func (e *Engine) remove(ctx context.Context, over []ended) (removed int, err err
 		removed = len(gone)
 		var b pgx.Batch
 		b.Queue(`DELETE FROM jobs WHERE id = ANY($1::uuid[])`, jobsOf(gone, over))
-		for _, table := range []string{"wf_journal", "wf_user_tasks", "wf_timers", "wf_waits", "wf_commands"} {
+		for _, table := range []string{"wf_journal", "wf_user_tasks", "wf_timers", "wf_waits"} {
 			b.Queue(`DELETE FROM `+table+` WHERE instance_id = ANY($1::uuid[])`, gone)
 		}
 		return tx.SendBatch(ctx, &b).Close()

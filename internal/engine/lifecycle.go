@@ -91,6 +91,7 @@ func (l *lifecycle) workflow(e *workflow.Entry) {
 			data.Status = topics.LifecycleRunning
 			l.add(topics.WorkflowResumed(data))
 		}
+	default:
 	}
 }
 
@@ -99,6 +100,7 @@ func (l *lifecycle) task(e *workflow.Entry) {
 	switch e.StepType {
 	case workflow.ParallelGateway, workflow.JoinGateway, workflow.End:
 		return
+	default:
 	}
 	began := e.BeganAt
 	if began.IsZero() {
@@ -128,6 +130,7 @@ func (l *lifecycle) task(e *workflow.Entry) {
 	case workflow.StepSkipped:
 		data.Status, data.EndTime = topics.LifecycleCancelled, moment(l.h.At)
 		l.add(topics.TaskCancelled(data))
+	default:
 	}
 }
 

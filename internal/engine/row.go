@@ -127,6 +127,7 @@ func trouble(s workflow.Status) *string {
 	switch s {
 	case workflow.Active, workflow.Waiting, workflow.Completed:
 		return nil
+	default:
+		return null(string(s))
 	}
-	return null(string(s))
 }

@@ -61,7 +61,6 @@ type effects struct {
 	newSignals  []signalRow
 	usedSignals []usedSignal
 	// wakeKept are signals that may have been kept for a WAIT that begins.
-	kept     map[signalKey]bool
 	commands []BegunCommand
 	events   []event
 	tally    tally

@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/expr-lang/expr"
 	"github.com/expr-lang/expr/ast"
+	"github.com/expr-lang/expr/builtin"
 )
 
 // ErrUndefined is wrapped by the error of an evaluation that lacks a variable.
@@ -21,6 +23,10 @@ const NowVariable = "now()"
 // is an operator. It is as long, so that columns stay.
 const containsName = "$contain"
 
+// shadowed begins the names of variables that functions have too: count, len, type ... A
+// name is a function where it is called, else a variable.
+const shadowed = "\x00"
+
 // AnyNames is the environment of expressions whose variables are not known when they are
 // compiled: every name is one. An evaluation that lacks a variable fails with ErrUndefined,
 // whether or not it would have come to it, unless the variable is on the left of ??.
@@ -29,7 +35,8 @@ const containsName = "$contain"
 // contains(list, element) as element in list, null as nil, and now() reads NowVariable.
 func AnyNames() Environment { return Environment{open: true} }
 
-// Names returns the variables that the expression reads, in alphabetical order.
+// Names returns the variables that the expression may read, in alphabetical order; those that
+// a let of its own declares may be among them.
 func (p *Program[T]) Names() []string { return slices.Clone(p.names) }
 
 // Path returns the names that lead from a variable to one of its fields, if that is all
@@ -57,23 +64,49 @@ type open struct{ refused error }
 func (o *open) Visit(node *ast.Node) {
 	switch n := (*node).(type) {
 	case *ast.IdentifierNode:
-		if n.Value == "null" {
+		switch _, taken := builtin.Index[n.Value]; {
+		case n.Value == "null":
 			ast.Patch(node, &ast.NilNode{})
+		case taken:
+			ast.Patch(node, &ast.IdentifierNode{Value: shadowed + n.Value})
+		}
+	case *ast.BinaryNode:
+		if n.Operator == "??" && path(n.Left) != nil {
+			n.Left = lenient(n.Left)
 		}
 	case *ast.CallNode:
 		callee, named := n.Callee.(*ast.IdentifierNode)
-		switch {
-		case !named:
+		if !named {
 			o.refused = &SyntaxError{Message: "values have no functions of their own"}
-		case callee.Value == "now" && len(n.Arguments) == 0:
+			return
+		}
+		name := strings.TrimPrefix(callee.Value, shadowed)
+		switch {
+		case name == "now" && len(n.Arguments) == 0:
 			ast.Patch(node, &ast.IdentifierNode{Value: NowVariable})
-		case callee.Value == containsName && len(n.Arguments) == 2:
+		case name == containsName && len(n.Arguments) == 2:
 			ast.Patch(node, &ast.BinaryNode{Operator: "in", Left: n.Arguments[1], Right: n.Arguments[0]})
-		case callee.Value == containsName:
+		case name == containsName:
 			o.refused = &SyntaxError{Message: "contains takes two arguments: contains(list, element)"}
 		default:
-			o.refused = &SyntaxError{Message: fmt.Sprintf("there is no function %s", callee.Value)}
+			o.refused = &SyntaxError{Message: fmt.Sprintf("there is no function %s", name)}
 		}
+	}
+}
+
+// lenient makes a path give nil where one of its fields has no value to be a field of.
+func lenient(node ast.Node) ast.Node {
+	chain, chained := node.(*ast.ChainNode)
+	if !chained {
+		chain = &ast.ChainNode{Node: node}
+	}
+	for at := chain.Node; ; {
+		member, ok := at.(*ast.MemberNode)
+		if !ok {
+			return chain
+		}
+		member.Optional = true
+		at = member.Node
 	}
 }
 
@@ -92,7 +125,7 @@ func (c *collector) Visit(node *ast.Node) {
 	c.root = *node
 	switch n := (*node).(type) {
 	case *ast.IdentifierNode:
-		c.names[n.Value] = true
+		c.names[strings.TrimPrefix(n.Value, shadowed)] = true
 	case *ast.VariableDeclaratorNode:
 		c.declared[n.Name] = true
 	case *ast.BinaryNode:
@@ -114,7 +147,7 @@ func (c *collector) all() (names, required []string) {
 func path(node ast.Node) []string {
 	switch n := node.(type) {
 	case *ast.IdentifierNode:
-		return []string{n.Value}
+		return []string{strings.TrimPrefix(n.Value, shadowed)}
 	case *ast.ChainNode:
 		return path(n.Node)
 	case *ast.MemberNode:

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/expr-lang/expr"
+	"github.com/expr-lang/expr/builtin"
 	"github.com/expr-lang/expr/file"
 	"github.com/expr-lang/expr/vm"
 )
@@ -114,8 +115,11 @@ func Compile[T Result](source string, env Environment) (*Program[T], error) {
 	case err != nil:
 		return nil, plainer(syntaxError(err), source)
 	}
-	samples[chargeName] = charge(nil)
+	samples[chargeName], samples[calculateName] = charge(nil), calculate
 	options = append([]expr.Option{expr.Env(samples), expr.MaxNodes(0)}, env.options(open)...)
+	if env.open {
+		options = append(options, expr.Patch(calculator{}))
+	}
 	options = append(options, expr.Patch(charger{}))
 	program, err := expr.Compile(text, append(options, forbidden()...)...)
 	if err != nil {
@@ -176,11 +180,14 @@ func (p *Program[T]) Eval(ctx context.Context, vars map[string]any) (T, error) {
 		return zero, fmt.Errorf("evaluate %q: %w", p.source, err)
 	}
 	b := &budget{ctx: ctx, limit: p.steps, steps: p.steps, deadline: time.Now().Add(TimeLimit)}
-	env := make(map[string]any, len(p.names)+1)
+	env := make(map[string]any, len(p.names)+2)
 	for _, name := range p.names {
 		env[name] = vars[name]
+		if _, taken := builtin.Index[name]; taken {
+			env[shadowed+name] = vars[name]
+		}
 	}
-	env[chargeName] = charge(b)
+	env[chargeName], env[calculateName] = charge(b), calculate
 	machine := vm.VM{MemoryBudget: uint(p.steps)}
 	out, err := machine.Run(p.program, env)
 	switch {

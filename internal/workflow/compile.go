@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -64,8 +65,10 @@ func (c *compiler) step(index int, s Step) planStep {
 		timeout: c.duration(s.Timeout), duration: c.duration(s.Duration), due: c.duration(s.Due),
 		retry: c.retry(s.Retry, retryPolicy{count: s.RetryCount}),
 	}
-	for _, branch := range s.ConditionalNextSteps {
-		p.conditions = append(p.conditions, condition{Expression: c.expression(branch.Expression), target: branch.Step})
+	if slices.Contains(meant["conditionalNextSteps"], s.Type) {
+		for _, branch := range s.ConditionalNextSteps {
+			p.conditions = append(p.conditions, condition{Expression: c.expression(branch.Expression), target: branch.Step})
+		}
 	}
 	for _, event := range s.BoundaryEvents {
 		if event.Type == ErrorEvent {

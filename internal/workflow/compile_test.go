@@ -19,7 +19,7 @@ func TestAPlanHasTheDefaults(t *testing.T) {
 	    {"id": "route", "name": "Route", "type": "DECISION", "conditionalNextSteps": {"#z >= 700": "ask", "#a < 700": "end"}},
 	    {"id": "ask", "name": "Ask", "type": "USER_TASK", "assignee": "${owner}", "due": "PT8H", "nextStep": "set",
 	     "boundaryEvents": [{"type": "TIMER", "duration": "PT24H", "interrupting": false, "targetStepId": "end"}, {"type": "ERROR", "targetStepId": "end"}]},
-	    {"id": "set", "name": "Set", "type": "TRANSFORMATION", "transformations": {"fee": 50.0, "total": "${amount + 50}", "text": "as it is"}, "nextStep": "each"},
+	    {"id": "set", "name": "Set", "type": "TRANSFORMATION", "transformations": {"fee": 50.0, "total": "${amount + 50}", "text": "as it is"}, "nextStep": "each", "conditionalNextSteps": {"true": "end"}},
 	    {"id": "each", "name": "Each", "type": "FOREACH", "items": "${items}", "nextStep": "wait"},
 	    {"id": "wait", "name": "Wait", "type": "WAIT", "nextStep": "end"},
 	    {"id": "end", "name": "End", "type": "END"}
@@ -51,6 +51,7 @@ func TestAPlanHasTheDefaults(t *testing.T) {
 	assert.Equal(t, 24*time.Hour, ask.boundaries[0].after)
 	assert.Equal(t, "error", ask.boundaries[1].ErrorVariable)
 
+	assert.Empty(t, plan.step("set").conditions, "which mean nothing there")
 	set := plan.step("set").transformations
 	require.Len(t, set, 3)
 	assert.Nil(t, set[0].Expression)

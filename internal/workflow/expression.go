@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -74,8 +75,8 @@ func (x *Expression) EvalAt(ctx context.Context, vars map[string]any, at time.Ti
 	if len(x.path) > 0 {
 		return asWritten(vars, x.path, value), nil
 	}
-	if !finite(value) {
-		return nil, fmt.Errorf("evaluate %q: the result is no number (a division by zero?)", x.source)
+	if value, err = storable(value); err != nil {
+		return nil, fmt.Errorf("evaluate %q: %w", x.source, err)
 	}
 	return value, nil
 }
@@ -163,23 +164,44 @@ func number(n json.Number) any {
 	return n
 }
 
-// finite says whether JSON can hold the numbers of value.
-func finite(value any) bool {
+// storable returns value as JSON can hold it: objects have texts as keys, numbers are finite.
+func storable(value any) (any, error) {
 	switch v := value.(type) {
 	case float64:
-		return !math.IsInf(v, 0) && !math.IsNaN(v)
+		if math.IsInf(v, 0) || math.IsNaN(v) {
+			return nil, errors.New("the result is no number (a division by zero?)")
+		}
 	case []any:
-		for _, element := range v {
-			if !finite(element) {
-				return false
+		return storableList(v)
+	case map[string]any:
+		made := make(map[string]any, len(v))
+		for key, element := range v {
+			var err error
+			if made[key], err = storable(element); err != nil {
+				return nil, err
 			}
 		}
-	case map[string]any:
-		for _, element := range v {
-			if !finite(element) {
-				return false
+		return made, nil
+	case map[any][]any: // what groupBy makes
+		made := make(map[string]any, len(v))
+		for key, list := range v {
+			var err error
+			if made[fmt.Sprint(key)], err = storableList(list); err != nil {
+				return nil, err
 			}
+		}
+		return made, nil
+	}
+	return value, nil
+}
+
+func storableList(list []any) (any, error) {
+	made := make([]any, len(list))
+	for i, element := range list {
+		var err error
+		if made[i], err = storable(element); err != nil {
+			return nil, err
 		}
 	}
-	return true
+	return made, nil
 }

@@ -1,7 +1,11 @@
 package workflow
 
-// maxSituations is how many combinations of a step and the gateways around it are looked at.
-const maxSituations = 50_000
+const (
+	// maxSituations is how many combinations of a step and the gateways around it are looked
+	// at, maxLooks how often, for all gateways together.
+	maxSituations = 50_000
+	maxLooks      = 10_000_000
+)
 
 // forks finds out in which forks each step can stand, by following every way through the
 // definition with the gateways that are open on it.
@@ -34,8 +38,7 @@ type way struct {
 // checkForks reports joins that cannot complete, and gateways that do not nest.
 func (l *linter) checkForks() {
 	f := &forks{linter: l, gatewayOf: make([]int, len(l.Steps)), nests: []nest{{gateway: -1, around: -1}}, inside: map[nest]int{}, number: map[situation]int{}}
-	gateways := f.checkJoins()
-	if !gateways {
+	if !f.checkJoins() {
 		return
 	}
 	f.enter(situation{step: 0, nest: 0}, -1, edge{at: at("steps", 0, "id")})
@@ -43,14 +46,26 @@ func (l *linter) checkForks() {
 		f.follow(i)
 	}
 	if f.tooMany {
-		l.fault(codeComplex, at("steps"), "take parts of it into workflows of their own (SUBWORKFLOW)", "the gateways are entangled too much to be checked")
+		f.complex()
 		return
 	}
+	var gateways []int
 	for i, s := range f.situations {
 		if l.Steps[s.step].Type == ParallelGateway && l.Steps[s.step].JoinStep != "" {
-			f.checkBranches(i)
+			gateways = append(gateways, i)
 		}
 	}
+	if len(gateways)*len(f.situations) > maxLooks {
+		f.complex()
+		return
+	}
+	for _, i := range gateways {
+		f.checkBranches(i)
+	}
+}
+
+func (f *forks) complex() {
+	f.fault(codeComplex, at("steps"), "take parts of it into workflows of their own (SUBWORKFLOW)", "the gateways are entangled too much to be checked")
 }
 
 // checkJoins matches joins with gateways. It says whether there are any.
@@ -207,7 +222,7 @@ func (f *forks) checkBranches(i int) {
 		case !arrives:
 			f.fault(codeJoinNever, e.at, "", "the branch that begins with %s never comes to %s, the join of %s", f.called(e.to), f.called(join), f.called(s.step))
 		case stops && !f.reported[e.at.String()]:
-			f.warn(codeJoinMaybe, e.at, "", "the branch that begins with %s can stop at %s, which has no next step: %s would never complete", f.called(e.to), f.called(f.situations[stop].step), f.called(join))
+			f.warn(codeJoinMaybe, e.at, "", "the branch that begins with %s can stop at %s, which has no next step: %s goes on without it", f.called(e.to), f.called(f.situations[stop].step), f.called(join))
 		case ends && !f.reported[e.at.String()]:
 			f.warn(codeJoinMaybe, e.at, "", "the branch that begins with %s can come to %s, an END: that ends the whole workflow, whatever the other branches do", f.called(e.to), f.called(f.situations[end].step))
 		}

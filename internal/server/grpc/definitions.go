@@ -9,7 +9,6 @@ import (
 	workflowv1 "github.com/millrace/millrace/api/proto/workflow/v1"
 	"github.com/millrace/millrace/internal/definitions"
 	"github.com/millrace/millrace/internal/server/auth"
-	"github.com/millrace/millrace/internal/server/problem"
 	"github.com/millrace/millrace/internal/workflow"
 )
 
@@ -70,11 +69,11 @@ func (s *workflows) UploadDefinition(ctx context.Context, in *workflowv1.UploadD
 	}
 	told, err := s.checked(ctx, text, len(in.GetDocument()) == 0, warnings)
 	if err != nil {
-		return nil, refusedDefinition(err)
+		return nil, err
 	}
 	stored, created, err := s.server.deps.Definitions.Put(ctx, text, kind, auth.From(ctx).Name)
 	if err != nil {
-		return nil, refusedDefinition(err)
+		return nil, err
 	}
 	return &workflowv1.UploadDefinitionResponse{
 		Id: stored.ID, Version: int32(stored.Version), UploadedAt: moment(stored.UploadedAt), Created: created, Warnings: told,
@@ -93,29 +92,6 @@ func (s *workflows) ValidateDefinition(ctx context.Context, in *workflowv1.Valid
 		return nil, err
 	}
 	return &workflowv1.ValidateDefinitionResponse{Valid: err == nil, Faults: told}, nil
-}
-
-// refusedDefinition names every fault of a definition by its place.
-func refusedDefinition(err error) error {
-	var refused *workflow.FaultsError
-	if !errors.As(err, &refused) {
-		return err
-	}
-	var faults []problem.Fault
-	for _, f := range refused.Faults {
-		if f.Warning {
-			continue
-		}
-		text := f.Message
-		if f.Line > 0 {
-			text = fmt.Sprintf("%d:%d: %s", f.Line, f.Column, f.Message)
-		}
-		if f.Hint != "" {
-			text += ": " + f.Hint
-		}
-		faults = append(faults, problem.Fault{Pointer: f.Path, Code: f.Code, Message: text})
-	}
-	return problem.BadRequest().With(refused.Error(), faults...)
 }
 
 // fromFaults are faults as messages have them. A text that was made from a message has no

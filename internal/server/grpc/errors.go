@@ -74,7 +74,7 @@ func statusOf(ctx context.Context, p *problem.Problem) *status.Status {
 		bad := &errdetails.BadRequest{}
 		for _, f := range p.Errors {
 			bad.FieldViolations = append(bad.FieldViolations, &errdetails.BadRequest_FieldViolation{
-				Field: field(f), Reason: strings.ToUpper(f.Code), Description: f.Message,
+				Field: field(f), Reason: strings.ToUpper(f.Code), Description: describe(f),
 			})
 		}
 		details = append(details, bad)
@@ -90,6 +90,18 @@ func statusOf(ctx context.Context, p *problem.Problem) *status.Status {
 		return detailed
 	}
 	return plain // a text that is no UTF-8
+}
+
+// describe is a fault in words, with its place in a text that people write.
+func describe(f problem.Fault) string {
+	text := f.Message
+	if f.Line > 0 {
+		text = fmt.Sprintf("%d:%d: %s", f.Line, f.Column, text)
+	}
+	if f.Hint != "" {
+		text += " (" + f.Hint + ")"
+	}
+	return text
 }
 
 // field names the place of a fault as messages have it: "limits.run" for the pointer

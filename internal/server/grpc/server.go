@@ -112,6 +112,7 @@ func New(deps Deps, config Config) (*Server, error) {
 		rpc.WriteBufferSize(writeBuffer),
 		rpc.KeepaliveParams(keepalive.ServerParameters{Time: aliveAfter, Timeout: aliveWithin}),
 		rpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingEvery, PermitWithoutStream: true}),
+		rpc.WaitForHandlers(true),
 		rpc.UnaryInterceptor(s.unary),
 		rpc.StreamInterceptor(s.stream),
 	}

@@ -78,6 +78,13 @@ type Health struct {
 // New returns a Health of the given checks.
 func New(checks ...Check) *Health { return &Health{checks: slices.Clone(checks)} }
 
+// Add adds a check, for parts that are not there in every process.
+func (h *Health) Add(c Check) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.checks = append(h.checks, c)
+}
+
 // Drain makes the process not ready, for good.
 func (h *Health) Drain() { h.draining.Store(true) }
 

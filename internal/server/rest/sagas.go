@@ -257,7 +257,7 @@ func (a *API) startSagaDoc() huma.Operation {
 		Parameters:  []*huma.Param{keyParam()},
 		RequestBody: exampleBody(schema[StartSagaRequest](a), true, members{"name": "order", "business_key": "order-17", "state": members{"item": "nuts", "count": 3}}),
 		Responses:   map[string]*huma.Response{"201": exampled("Started, or started before under this id or key", schema[SagaNow](a), exampleSaga())},
-		Errors:      []int{400, 404, 409, 413, 415, 503},
+		Errors:      []int{400, 404, 409, 413, 415, 422, 503},
 	}
 }
 
@@ -277,7 +277,7 @@ func (a *API) sagaDecisionDoc(verb, summary, description string, example members
 		Parameters:  []*huma.Param{param("path", "id", "string", "The id of the saga")},
 		RequestBody: exampleBody(schema[SagaActionRequest](a), true, example),
 		Responses:   map[string]*huma.Response{"200": exampled("The saga as it is now", schema[SagaNow](a), exampleSaga())},
-		Errors:      []int{400, 404, 409, 413, 415, 503},
+		Errors:      []int{400, 404, 409, 413, 415, 422, 503},
 	}
 }
 

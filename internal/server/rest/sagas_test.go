@@ -56,7 +56,7 @@ func TestASagaIsStarted(t *testing.T) {
 
 	requireProblem(t, b.do("POST", "/v1/sagas", `{"state":{}}`, as("admin")...), 400, "bad_request")
 	requireProblem(t, b.do("POST", "/v1/sagas", `{"name":"order","state":[]}`, as("admin")...), 400, "bad_request")
-	requireProblem(t, b.do("POST", "/v1/sagas", `{"name":"order","surprise":1}`, as("admin")...), 400, "validation_failed")
+	requireProblem(t, b.do("POST", "/v1/sagas", `{"name":"order","surprise":1}`, as("admin")...), 422, "validation_failed")
 	requireProblem(t, b.do("POST", "/v1/sagas", `{"name":"order"}`), 401, "unauthorized")
 }
 
@@ -66,8 +66,8 @@ func TestPeopleDecideAboutSagas(t *testing.T) {
 	flows.one = engine.Instance{ID: uuid.MustParse(instanceID), DefinitionID: "order", Status: workflow.Compensating, CurrentStepIDs: []string{"pay"}}
 	path := "/v1/sagas/" + instanceID
 	for verb, asked := range map[string][]any{
-		"compensate": {"compensate", "admin", "why"},
-		"retry":      {"retry", engine.RetryRequest{StepID: "pay", Variables: json.RawMessage(`{"a":1}`), Actor: "admin", Reason: "why"}},
+		"compensate": {"compensate", "ada", "why"},
+		"retry":      {"retry", "pay", `{"a":1}`, "ada"},
 	} {
 		body := `{"reason":"why"}`
 		if verb == "retry" {
@@ -78,9 +78,9 @@ func TestPeopleDecideAboutSagas(t *testing.T) {
 		assert.Equal(t, asked, flows.asked, verb)
 		assert.Equal(t, "COMPENSATING", decode[SagaNow](t, w).Status)
 	}
-	requireProblem(t, b.do("POST", path+"/resolve", `{}`, as("admin")...), 400, "validation_failed")
-	requireProblem(t, b.do("POST", path+"/skip", `{"reason":"r","step":"x"}`, as("admin")...), 400, "validation_failed")
-	requireProblem(t, b.do("POST", path+"/retry", `{"reason":"r","state":7}`, as("admin")...), 400, "validation_failed")
+	requireProblem(t, b.do("POST", path+"/resolve", `{}`, as("admin")...), 422, "validation_failed")
+	requireProblem(t, b.do("POST", path+"/skip", `{"reason":"r","step":"x"}`, as("admin")...), 422, "validation_failed")
+	requireProblem(t, b.do("POST", path+"/retry", `{"reason":"r","state":7}`, as("admin")...), 422, "validation_failed")
 	requireProblem(t, b.do("POST", path+"/resolve", `{"reason":"r"}`, as("writer")...), 403, "forbidden")
 	requireProblem(t, b.do("POST", "/v1/sagas/odd/compensate", `{"reason":"r"}`, as("admin")...), 404, "workflow_not_found")
 
@@ -96,7 +96,7 @@ func TestResolveAndSkipReachTheEngine(t *testing.T) {
 	for _, verb := range []string{"resolve", "skip"} {
 		w := b.do("POST", "/v1/sagas/"+instanceID+"/"+verb, `{"reason":"seen to"}`, as("admin")...)
 		require.Equal(t, 200, w.Code, w.Body.String())
-		assert.Equal(t, []any{verb, "admin", "seen to"}, actions.asked)
+		assert.Equal(t, []any{verb, "ada", "seen to"}, actions.asked)
 	}
 }
 

@@ -134,7 +134,13 @@ type Fault struct {
 	// A stable word.
 	Code string `protobuf:"bytes,3,opt,name=code,proto3" json:"code,omitempty"`
 	// In words.
-	Message       string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
+	Message string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
+	// Where in a text, from 1; 0: unknown.
+	Line int32 `protobuf:"varint,5,opt,name=line,proto3" json:"line,omitempty"`
+	// See line.
+	Column int32 `protobuf:"varint,6,opt,name=column,proto3" json:"column,omitempty"`
+	// What to do about it.
+	Hint          string `protobuf:"bytes,7,opt,name=hint,proto3" json:"hint,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -197,6 +203,27 @@ func (x *Fault) GetMessage() string {
 	return ""
 }
 
+func (x *Fault) GetLine() int32 {
+	if x != nil {
+		return x.Line
+	}
+	return 0
+}
+
+func (x *Fault) GetColumn() int32 {
+	if x != nil {
+		return x.Column
+	}
+	return 0
+}
+
+func (x *Fault) GetHint() string {
+	if x != nil {
+		return x.Hint
+	}
+	return ""
+}
+
 var File_millrace_v1_problems_proto protoreflect.FileDescriptor
 
 const file_millrace_v1_problems_proto_rawDesc = "" +
@@ -209,12 +236,15 @@ const file_millrace_v1_problems_proto_rawDesc = "" +
 	"\x06detail\x18\x04 \x01(\tR\x06detail\x12\x12\n" +
 	"\x04code\x18\x05 \x01(\tR\x04code\x12\x1a\n" +
 	"\binstance\x18\x06 \x01(\tR\binstance\x12*\n" +
-	"\x06errors\x18\a \x03(\v2\x12.millrace.v1.FaultR\x06errors\"m\n" +
+	"\x06errors\x18\a \x03(\v2\x12.millrace.v1.FaultR\x06errors\"\xad\x01\n" +
 	"\x05Fault\x12\x18\n" +
 	"\apointer\x18\x01 \x01(\tR\apointer\x12\x1c\n" +
 	"\tparameter\x18\x02 \x01(\tR\tparameter\x12\x12\n" +
 	"\x04code\x18\x03 \x01(\tR\x04code\x12\x18\n" +
-	"\amessage\x18\x04 \x01(\tR\amessageBR\n" +
+	"\amessage\x18\x04 \x01(\tR\amessage\x12\x12\n" +
+	"\x04line\x18\x05 \x01(\x05R\x04line\x12\x16\n" +
+	"\x06column\x18\x06 \x01(\x05R\x06column\x12\x12\n" +
+	"\x04hint\x18\a \x01(\tR\x04hintBR\n" +
 	"\x0fdev.millrace.v1P\x01Z=github.com/millrace/millrace/api/proto/millrace/v1;millracev1b\x06proto3"
 
 var (
