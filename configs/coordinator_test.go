@@ -94,7 +94,7 @@ coordinator:
 		"coordinator.limits.words: limits nothing: set rate or concurrency",
 		"millrace.yaml:11: coordinator.limits.typo.rat: is not a setting",
 		"coordinator.limits.typo: limits nothing: set rate or concurrency",
-		"millrace.yaml:14: coordinator.limits.team.key: line 1, column 14: unexpected token EOF",
+		"millrace.yaml:14: coordinator.limits.team.key: line 1, column 15: it ends where something is missing",
 		"millrace.yaml:15: coordinator.limits.team.when: line 1, column 1: unknown name usr",
 		"millrace.yaml:16: coordinator.limits.team.rate: must have between 1 and 1000000 tokens, not 0",
 		"millrace.yaml:17: coordinator.limits.team.burst: must be between 0 and 1000000, not -1",
