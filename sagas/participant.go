@@ -1,7 +1,6 @@
 package sagas
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -198,9 +197,6 @@ func (t *stepTx) Publish(_ context.Context, events ...topics.Event) error {
 	t.events = append(t.events, events...)
 	return nil
 }
-
-// object says whether text is a JSON object.
-func object(text json.RawMessage) bool { return bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")) }
 
 // quoted lists names for people.
 func quoted(names []string) string { return `"` + strings.Join(names, `", "`) + `"` }

@@ -3,7 +3,6 @@ package sagas_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"testing"
@@ -187,7 +186,7 @@ func (w *world) deliver(r topics.Record) {
 			}
 			// What the transport would do: hand it out again.
 			require.Less(w.t, try, 50, "%s of %s stalls: %v", reader.Consumer().Name, r.Value, err)
-			require.False(w.t, errors.Is(err, middleware.ErrFenced))
+			require.NotErrorIs(w.t, err, middleware.ErrFenced)
 		}
 	}
 }

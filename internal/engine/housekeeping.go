@@ -128,6 +128,7 @@ func (e *Engine) remove(ctx context.Context, over []ended) (removed int, err err
 		for _, table := range []string{"wf_journal", "wf_user_tasks", "wf_timers", "wf_waits"} {
 			b.Queue(`DELETE FROM `+table+` WHERE instance_id = ANY($1::uuid[])`, gone)
 		}
+		b.Queue(`DELETE FROM saga_participations WHERE saga_id = ANY($1::uuid[])`, gone)
 		return tx.SendBatch(ctx, &b).Close()
 	})
 	if err != nil {

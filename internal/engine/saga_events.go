@@ -95,6 +95,7 @@ func (t *sagaTeller) tellStep(e workflow.Entry) {
 		})
 	case workflow.StepFailed, workflow.StepSkipped:
 		t.failed(e, false)
+	default: // the end of an activity, which the end of its step tells of
 	}
 }
 
@@ -153,6 +154,7 @@ func (t *sagaTeller) tellEnd(e workflow.Entry) {
 		t.add(topics.SagaEnded{SagaID: id, Status: "RESOLVED", Reason: "resolved", Message: e.Reason, Actor: e.Actor, FinishedAt: t.at})
 	case workflow.InstanceRetried, workflow.CompensationSkips:
 		t.tellAgain(e)
+	default: // sagas have no word for it
 	}
 }
 
@@ -195,8 +197,9 @@ func isSagaStep(t workflow.StepType) bool {
 	switch t {
 	case workflow.Decision, workflow.ParallelGateway, workflow.JoinGateway, workflow.End, workflow.Transformation:
 		return false
+	default:
+		return true
 	}
-	return true
 }
 
 // sagaSteps are the ids of the steps that do something, in the order of the definition.

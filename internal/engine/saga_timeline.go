@@ -70,8 +70,9 @@ func isPersonal(k workflow.EntryKind) bool {
 	case workflow.InstanceStarted, workflow.InstanceCancelled, workflow.InstanceRetried, workflow.InstanceCompensating,
 		workflow.InstanceResolved, workflow.CompensationSkips:
 		return true
+	default:
+		return false
 	}
-	return false
 }
 
 // momentOf is what an event says.

@@ -50,6 +50,7 @@ func TestADispatchIsARowOfItsJobsTransaction(t *testing.T) {
 	ids := begin(t, r, jobstest.Spec{JobType: "a", Retries: 3, Variables: json.RawMessage(`{"x":1}`)})
 	assert.Equal(t, jobs.Locked, r.Status(ids[0]))
 	assert.Equal(t, ids[0].String(), query[string](t, r, `SELECT job_id::text FROM dispatch_outbox WHERE job_type = 'a'`))
+	require.NoError(t, jobs.NewDispatches(r.Store).Backlog(t.Context()))
 	_, err := r.Store.Claim(t.Context(), jobs.ClaimRequest{WorkerID: "w", Types: []string{"a"}, Max: 1})
 	require.ErrorIs(t, err, jobs.ErrPollingOff)
 
@@ -62,7 +63,15 @@ func TestADispatchIsARowOfItsJobsTransaction(t *testing.T) {
 	record := r.Broker.Records("a")[0]
 	assert.Equal(t, "workflow.jobs.a", record.Topic)
 	assert.Equal(t, j.InstanceID.String(), string(record.Key))
+	var event workflowv1.JobDispatchEvent
+	require.NoError(t, proto.Unmarshal(record.Value, &event))
+	assert.Empty(t, event.ProtoReflect().GetUnknown(), "it is what the contract says")
+	assert.Equal(t, []any{uint32(1), ids[0].String(), j.InstanceID.String(), j.InstanceID.String() + ".1", "a", int32(3), `{"x":1}`},
+		[]any{event.GetSchemaVersion(), event.GetJobId(), event.GetInstanceId(), event.GetStepExecutionId(), event.GetJobType(),
+			event.GetRetriesRemaining(), string(event.GetJobPayload())})
+	assert.WithinDuration(t, time.Now(), event.GetCreatedAt().AsTime(), time.Hour)
 	dedup, _ := record.Header("dedup-id")
+	assert.Equal(t, event.GetDedupId(), string(dedup))
 	assert.Equal(t, query[string](t, r, `SELECT dispatch_id::text FROM jobs`), string(dedup))
 	kind, _ := record.Header("content-type")
 	assert.Equal(t, "application/x-protobuf; proto=workflow.v1.JobDispatchEvent", string(kind))

@@ -49,7 +49,7 @@ func ParseWorkflow(raw json.RawMessage) (Workflow, error) {
 			if n := p.count(m.pointer, m.value, 1); n != nil && *n > math.MaxInt32 {
 				p.add(m.pointer, CodeOutOfRange, "must be a version of the definition")
 			} else if n != nil {
-				s.DefinitionVersion = int(*n) //nolint:gosec // bounded above
+				s.DefinitionVersion = int(*n)
 			}
 		case "variables":
 			if !strings.HasPrefix(strings.TrimLeft(string(m.value), " \t\r\n"), "{") {

@@ -221,8 +221,9 @@ func conclude(i engine.Instance) executor.Result {
 			Outcome: executor.Failed, Reason: "workflow_compensated", Retryable: true,
 			Message: "the instance was given up and has undone what it did: " + i.FailureReason,
 		}
+	default:
+		return executor.Result{Outcome: executor.Failed, Reason: "workflow_failed", Retryable: true, Message: "the instance failed: " + i.FailureReason}
 	}
-	return executor.Result{Outcome: executor.Failed, Reason: "workflow_failed", Retryable: true, Message: "the instance failed: " + i.FailureReason}
 }
 
 // withLease returns a context that ends with the lease.

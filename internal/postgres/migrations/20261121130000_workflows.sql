@@ -220,7 +220,8 @@ CREATE TABLE saga_participations (
     at          timestamptz NOT NULL DEFAULT clock_timestamp(),
     PRIMARY KEY (participant, command_id)
 );
-CREATE INDEX saga_participations_at ON saga_participations (at);
+-- Participations go with their saga, once its retention is over.
+CREATE INDEX saga_participations_saga ON saga_participations (saga_id);
 
 -- +goose Down
 DROP VIEW audit_log;
