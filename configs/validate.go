@@ -249,11 +249,7 @@ func (v *validation) postgres() {
 	if p.MaxConns != 0 && p.MinConns > p.MaxConns {
 		v.fault("postgres.min_conns", "must be at most postgres.max_conns (%d), not %d", p.MaxConns, p.MinConns)
 	}
-	number(v, "workflows.max_variables_bytes", v.c.Workflows.MaxVariablesBytes, KiB, 64*MiB)
-	number(v, "workflows.lanes", v.c.Workflows.Lanes, 1, 64)
-	number(v, "workflows.lane_size", v.c.Workflows.LaneSize, 1, 1000)
-	number(v, "workflows.queue", v.c.Workflows.Queue, 1, 1_000_000)
-	number(v, "workflows.max_steps", v.c.Workflows.MaxSteps, 10, 1_000_000)
+	v.workflows()
 	if dsn := p.DSN.Reveal(); dsn != "" && !looksLikeDSN(dsn) {
 		v.fault("postgres.dsn", "want postgres://user@host:5432/database or host=... dbname=...")
 	}

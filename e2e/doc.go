@@ -24,6 +24,10 @@
 // that requirement 004 asks for. The data index is held against the CNCF Java SDK, which
 // takes a JDK, and against faults; see package dataindex.
 //
+// TestWorkflows runs what uses workflows from outside, with the Go SDK (the module
+// e2e/workflows), in both dispatch modes; TestWorkflowsKilled kills engine, relay and
+// workers in turn meanwhile and counts what the workers did.
+//
 // # When a test fails
 //
 // It prints the end of the log of each process and, when nothing moved for a

@@ -15,9 +15,9 @@ import (
 
 func (c *cli) instancesHistoryCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:     "history ID",
-		Short:   "List the steps that an instance has been through",
-		Long:    `List the steps that an instance has been through, in the order of their start, and those
+		Use:   "history ID",
+		Short: "List the steps that an instance has been through",
+		Long: `List the steps that an instance has been through, in the order of their start, and those
 that are open.`,
 		Example: `  millrace instances history 0198c0de-0000-7000-8000-000000000001 --watch`,
 		Args:    args(cobra.ExactArgs(1)),

@@ -34,7 +34,7 @@ func (c *cli) jobsListCommand() *cobra.Command {
 		Use:     "list",
 		Aliases: []string{"ls"},
 		Short:   "List jobs, those of the youngest instances first",
-		Long:    `List jobs, those of the youngest instances first, in all statuses unless --status is
+		Long: `List jobs, those of the youngest instances first, in all statuses unless --status is
 given.`,
 		Example: `  millrace jobs list --status UNLOCKED,LOCKED
   millrace jobs list --worker worker-1 --watch`,

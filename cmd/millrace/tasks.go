@@ -16,7 +16,7 @@ func (c *cli) tasksCommand() *cobra.Command {
 		Use:     "tasks",
 		Aliases: []string{"task", "user-tasks"},
 		Short:   "List, claim and complete what workflows ask people to do",
-		Long:    `A user task is a step that waits for a person. It is named by its instance and the id of
+		Long: `A user task is a step that waits for a person. It is named by its instance and the id of
 its step, or by both with a point between them.`,
 		Example: `  millrace tasks list --group underwriters
   millrace tasks claim 0198c0de-0000-7000-8000-000000000001 manual-review-task --user alice

@@ -129,7 +129,10 @@ func (e *example) completeTask(step string, variables map[string]any) {
 	e.t.Helper()
 	req := client.CompleteUserTaskRequest{InstanceID: e.id, StepID: step, CompletedBy: "ann", Variables: variables}
 	require.NoError(e.t, e.engine.CompleteUserTask(e.ctx, req))
-	require.NoError(e.t, e.engine.CompleteUserTask(e.ctx, req), "again is no error")
+	// Again is no error while the instance goes on, and a conflict once it has ended.
+	if err := e.engine.CompleteUserTask(e.ctx, req); err != nil {
+		require.ErrorIs(e.t, err, client.ErrConflict)
+	}
 }
 
 func linear(e *example) {
@@ -187,7 +190,9 @@ func userTask(e *example) {
 	e.completeTask("review", map[string]any{"approved": true})
 	_, vars := e.ends(client.StatusCompleted)
 	assert.Equal(e.t, map[string]any{"prepare-review": "done", "approved": true, "publish": "done"}, vars)
-	err := e.engine.CompleteUserTask(e.ctx, client.CompleteUserTaskRequest{InstanceID: e.id, StepID: "no-such-step"})
+	err := e.engine.CompleteUserTask(e.ctx, client.CompleteUserTaskRequest{InstanceID: e.id, StepID: "review"})
+	require.ErrorIs(e.t, err, client.ErrConflict)
+	err = e.engine.CompleteUserTask(e.ctx, client.CompleteUserTaskRequest{InstanceID: e.id, StepID: "no-such-step"})
 	require.ErrorIs(e.t, err, client.ErrNotFound)
 }
 

@@ -141,6 +141,7 @@ func TestDirection(t *testing.T) {
 		"internal/kafka":         {"topics", "internal/delivery", "internal/kafka", "internal/secret", "internal/crash"},
 		"internal/outbox":        {"topics", "internal/delivery", "internal/postgres", "internal/lease", "internal/crash"},
 		"internal/lifecycle":     {"topics"},
+		"internal/jobs":          {"topics", "internal/outbox", "internal/postgres"},
 		"internal/lease":         {"internal/postgres", "internal/crash"},
 		"internal/crash":         {},
 		"internal/replay":        {"topics", "middleware", "internal/crash", "internal/eventlog", "internal/lease", "internal/postgres", "internal/secret"},
@@ -263,4 +264,22 @@ func countLines(t *testing.T, path string) (lines int, generated bool) {
 		generated = generated || strings.HasPrefix(s.Text(), "// Code generated")
 	}
 	return lines, generated
+}
+
+// TestModulesOfUsers keeps what users import apart from the engine: neither knows the
+// other, so that one can be had without the other, and in any version of it.
+func TestModulesOfUsers(t *testing.T) {
+	t.Parallel()
+	for _, dir := range []string{"sdk/go", "e2e/workflows"} {
+		text, err := os.ReadFile(filepath.Join(root, dir, "go.mod"))
+		require.NoError(t, err)
+		for line := range strings.Lines(string(text)) {
+			for _, word := range strings.Fields(line) {
+				assert.NotEqual(t, module, word, "%s/go.mod must not know the engine's module", dir)
+			}
+		}
+	}
+	text, err := os.ReadFile(filepath.Join(root, "go.mod"))
+	require.NoError(t, err)
+	assert.NotContains(t, string(text), module+"/", "the engine's go.mod must not know the modules of users: it could not be installed by version")
 }

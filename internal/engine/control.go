@@ -50,10 +50,10 @@ func (e *Engine) input(ctx context.Context, id uuid.UUID, in workflow.Input, set
 }
 
 // Cancel ends an instance, after it has undone what it did when Compensate is set. One
-// that has ended otherwise is ErrConflict.
+// that has ended, by an earlier cancel too, is ErrConflict.
 func (e *Engine) Cancel(ctx context.Context, id uuid.UUID, r CancelRequest) (Instance, error) {
 	in := workflow.Input{Kind: workflow.Cancel, Actor: r.Actor, Reason: r.Reason, Compensate: r.Compensate}
-	return e.input(ctx, id, in, workflow.Cancelled)
+	return e.input(ctx, id, in)
 }
 
 // Suspend keeps an instance from beginning anything until Resume.

@@ -219,6 +219,7 @@ func TestEverybodyAtOnce(t *testing.T) {
 	}
 	wait.Wait()
 	w.sound()
+	assert.Zero(t, w.counted("millrace_engine_transactions_repeated_total")+other.counted("millrace_engine_transactions_repeated_total"), "nobody stood in another's way")
 	assert.EqualValues(t, completed.Load(), w.queryInt(`SELECT count(*) FROM jobs WHERE status = 'COMPLETED'`), "each completion that was accepted, once")
 	assert.Zero(t, w.queryInt(`SELECT count(*) FROM (SELECT instance_id, e->>'activity' AS a FROM wf_journal, json_array_elements(entries) AS e
 		WHERE e->>'kind' = 'job-completed' GROUP BY 1, 2 HAVING count(*) > 1) AS twice`))

@@ -214,6 +214,10 @@ func TestFailuresAndRetries(t *testing.T) {
 	list, err = w.List(t.Context(), engine.Filter{Statuses: []workflow.Status{workflow.Failed}})
 	require.NoError(t, err)
 	assert.Empty(t, list.Items)
+	assert.Equal(t, []string{
+		"workflow.started", "task.started", "task.faulted", "workflow.faulted", "workflow.retried", "task.started", "task.completed", "workflow.completed",
+	}, w.texts(`SELECT replace(replace(event_type, 'io.serverlessworkflow.', ''), '.v1', '') FROM outbox_events WHERE aggregate_id = $1 ORDER BY seq`, i.ID.String()),
+		"attempts are the job's, the task runs on")
 	w.sound()
 }
 
@@ -266,7 +270,7 @@ func TestCancelVoidsWhatIsOpen(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, workflow.Cancelled, i.Status)
 	_, err = w.Cancel(t.Context(), i.ID, engine.CancelRequest{})
-	require.NoError(t, err, "it is cancelled")
+	require.ErrorIs(t, err, engine.ErrConflict, "it has ended")
 	require.ErrorIs(t, w.CompleteJob(t.Context(), done(a, `{}`)), jobs.ErrFinished)
 	children, err := w.List(t.Context(), engine.Filter{ParentID: i.ID})
 	require.NoError(t, err)

@@ -160,6 +160,7 @@ func (u *unit) read(ctx context.Context, w wanted) error {
 func (u *unit) judge(ctx context.Context, batch []*request) ([]error, error) {
 	errs := make([]error, len(batch))
 	for i, r := range batch {
+		u.current = r
 		errs[i] = r.run(ctx, u)
 		u.settle(ctx)
 		if u.fault != nil {

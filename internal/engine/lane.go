@@ -139,6 +139,7 @@ func (e *Engine) ask(ctx context.Context, l *lane, r *request) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	r.from(ctx)
 	e.enqueue(l, r)
 	return r.await(ctx)
 }
@@ -152,6 +153,9 @@ func (e *Engine) askAll(ctx context.Context, l *lane, requests []*request) []err
 			errs[i] = err
 		}
 		return errs
+	}
+	for _, r := range requests {
+		r.from(ctx)
 	}
 	e.enqueue(l, requests...)
 	for i, r := range requests {

@@ -77,11 +77,14 @@ func (t *tally) note(before workflow.Status, c workflow.Changes) {
 		t.ended[statusWord(c.State.Status)]++
 	}
 	for i := range c.Entries {
-		if c.Entries[i].Kind == workflow.StepEntered {
+		// A step that ends with the input in which it began has no entry of its beginning.
+		e := &c.Entries[i]
+		passed := e.BeganAt.IsZero() && (e.Kind == workflow.StepCompleted || e.Kind == workflow.StepFailed)
+		if e.Kind == workflow.StepEntered || passed {
 			if t.steps == nil {
 				t.steps = map[workflow.StepType]int{}
 			}
-			t.steps[c.Entries[i].StepType]++
+			t.steps[e.StepType]++
 		}
 	}
 }

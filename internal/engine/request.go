@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 
 	"github.com/google/uuid"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
 )
 
 // request is something that a transaction of a lane does.
@@ -19,6 +21,8 @@ type request struct {
 	do func(ctx context.Context, u *unit) error
 	// starts is the id of the instance that it makes, if any.
 	starts uuid.UUID
+	// traceParent and traceState are the trace of the caller, for events.
+	traceParent, traceState string
 	// weight is about how many bytes it brings into the transaction.
 	weight int
 	// done gets the outcome, once.
@@ -56,6 +60,16 @@ type signalKey struct{ signal, key string }
 
 func newRequest(n needs, do func(ctx context.Context, u *unit) error) *request {
 	return &request{needs: n, do: do, done: make(chan error, 1)}
+}
+
+// from notes whose request it is.
+func (r *request) from(ctx context.Context) {
+	if !trace.SpanContextFromContext(ctx).IsValid() {
+		return
+	}
+	carrier := propagation.MapCarrier{}
+	propagation.TraceContext{}.Inject(ctx, carrier)
+	r.traceParent, r.traceState = carrier["traceparent"], carrier["tracestate"]
 }
 
 // take claims the request for a lane. It reports false when its caller has left.

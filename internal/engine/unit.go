@@ -21,6 +21,8 @@ import (
 type unit struct {
 	engine *Engine
 	batch  []*request
+	// current is the request that is being done.
+	current *request
 	// foreign is true within a transaction of the caller's.
 	foreign bool
 	// send runs statements in the transaction, for the rare request that finds out late
@@ -101,6 +103,8 @@ type event struct {
 	instance  *live
 	version   int64
 	at        time.Time
+	// cause is the request that led to it.
+	cause *request
 }
 
 // activityKey identifies an activity.
@@ -217,13 +221,13 @@ func (u *unit) tell(l *live, before workflow.State, in workflow.Input, c workflo
 	if !e.config.NoLifecycle {
 		for _, ev := range lifecycleEvents(h) {
 			l.lifecycleVersion++
-			u.events = append(u.events, event{ev, AggregateWorkflow, l, l.lifecycleVersion, u.now})
+			u.events = append(u.events, event{ev, AggregateWorkflow, l, l.lifecycleVersion, u.now, u.current})
 		}
 	}
 	if e.config.Sagas != nil {
 		for _, ev := range e.config.Sagas.Events(h) {
 			l.sagaVersion++
-			u.events = append(u.events, event{ev, AggregateSaga, l, l.sagaVersion, u.now})
+			u.events = append(u.events, event{ev, AggregateSaga, l, l.sagaVersion, u.now, u.current})
 		}
 	}
 }
@@ -242,7 +246,8 @@ func (u *unit) entries() ([]outbox.Entry, error) {
 			correlation = l.id.String()
 		}
 		env, err := topics.NewEnvelope(ev.Event, topics.WithTime(ev.at), topics.WithSequence(ev.version),
-			topics.WithOwner(l.tenant, l.user), topics.WithCorrelation(correlation, ""))
+			topics.WithOwner(l.tenant, l.user), topics.WithCorrelation(correlation, ""),
+			topics.WithTrace(ev.cause.traceParent, ev.cause.traceState))
 		if err != nil {
 			return nil, fmt.Errorf("event %s of instance %s: %w", ev.EventType(), l.id, err)
 		}

@@ -33,8 +33,9 @@ type taskRow struct {
 	status, assignee string
 }
 
-// CompleteUserTask ends a task and leads its instance on. Completing it again is no
-// error; a step without a task is ErrNotFound, one whose task is not open ErrConflict.
+// CompleteUserTask ends a task and leads its instance on. Completing it again is no error
+// while the instance goes on, and ErrConflict once it has ended, as the contract has it; a
+// step without a task is ErrNotFound, one whose task is not open ErrConflict.
 func (e *Engine) CompleteUserTask(ctx context.Context, c CompleteUserTaskRequest) error {
 	if err := errors.Join(storable("step id", c.StepID), storable("actor", c.Actor)); err != nil {
 		return err
@@ -52,6 +53,8 @@ func (e *Engine) CompleteUserTask(ctx context.Context, c CompleteUserTaskRequest
 		switch {
 		case !ok:
 			return noTask(l, c.StepID)
+		case task.status == taskCompleted && l.state.Status.Final():
+			return fmt.Errorf("the user task of step %s is completed and its instance is %s: %w", c.StepID, l.state.Status, ErrConflict)
 		case task.status == taskCompleted:
 			return nil
 		case task.status == taskClaimed && c.Actor != "" && task.assignee != c.Actor:

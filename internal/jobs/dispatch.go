@@ -22,6 +22,9 @@ const (
 	// of them at once. Leases begin at the time of publication all the same.
 	leasePoll  = time.Second
 	leaseBatch = 500
+	// backlogEvery is how often what waits to be published is counted, up to backlogMax.
+	backlogEvery = 5 * time.Second
+	backlogMax   = 100_000
 	// voidAfter is how old a dispatch must be to be voided while jobs are polled, after the
 	// first time: a process that still dispatches may just have written it.
 	voidAfter = 10 * time.Second
@@ -70,15 +73,19 @@ func (d *Dispatches) Run(ctx context.Context) error {
 	wakes, stop := d.store.signals.Subscribe(wakeDispatch)
 	defer stop()
 	d.attempt(ctx, "adopt", d.adopt)
-	send, leases := time.NewTicker(dispatchPoll), time.NewTicker(leasePoll)
+	send, leases, backlog := time.NewTicker(dispatchPoll), time.NewTicker(leasePoll), time.NewTicker(backlogEvery)
 	defer send.Stop()
 	defer leases.Stop()
+	defer backlog.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-leases.C:
 			d.attempt(ctx, "begin leases", d.settleAll)
+			continue
+		case <-backlog.C:
+			d.attempt(ctx, "count the backlog", d.Backlog)
 			continue
 		case <-wakes:
 		case <-send.C:
@@ -105,6 +112,21 @@ func (d *Dispatches) adopt(ctx context.Context) error {
 		return nil
 	}
 	return d.sendAll(ctx)
+}
+
+const backlogSQL = `SELECT count(*) FROM (SELECT FROM dispatch_outbox LIMIT $1) AS waiting`
+
+// Backlog tells the metrics how many records wait to be published.
+func (d *Dispatches) Backlog(ctx context.Context) error {
+	var n float64
+	var b pgx.Batch
+	b.Queue(planSQL)
+	b.Queue(backlogSQL, backlogMax).QueryRow(func(row pgx.Row) error { return row.Scan(&n) })
+	if err := d.store.pool.SendBatch(ctx, &b).Close(); err != nil {
+		return fmt.Errorf("count dispatches: %w", err)
+	}
+	d.store.metrics.backlog.Set(n)
+	return nil
 }
 
 // claimableTypesSQL finds the types of which something waits, one look-up for each.
@@ -184,7 +206,8 @@ func (d *Dispatches) send(ctx context.Context, sql string, types []string) (int,
 		entries := make([]outbox.Entry, len(list))
 		for i, j := range list {
 			entries[i] = entryOf(ready{
-				id: j.ID, instance: j.InstanceID, step: j.Step, jobType: j.JobType, attempt: j.Attempt, retries: j.RetriesRemaining,
+				id: j.ID, instance: j.InstanceID, step: j.Step, stepID: j.StepID, jobType: j.JobType, priority: j.Priority,
+				attempt: j.Attempt, retries: j.RetriesRemaining,
 				token: j.Token, created: j.CreatedAt, payload: j.Variables,
 			}, ids[j.slot])
 		}

@@ -51,6 +51,11 @@ const (
 	fieldRetriesRemaining = 20
 	fieldPayload          = 30
 	fieldCreatedAt        = 40
+	// From 100 on they are Millrace's own.
+	fieldAttempt  = 100
+	fieldToken    = 101
+	fieldPriority = 102
+	fieldStepID   = 103
 )
 
 // TopicOf returns the topic of a job type. Bytes that names of topics must not have are
@@ -100,7 +105,12 @@ func encodeEvent(r ready, id uuid.UUID) []byte {
 	if len(r.payload) > 0 {
 		b = protowire.AppendBytes(protowire.AppendTag(b, fieldPayload, protowire.BytesType), r.payload)
 	}
-	return protowire.AppendBytes(protowire.AppendTag(b, fieldCreatedAt, protowire.BytesType), encodeTime(r.created))
+	b = protowire.AppendBytes(protowire.AppendTag(b, fieldCreatedAt, protowire.BytesType), encodeTime(r.created))
+	number(fieldAttempt, uint64(r.attempt))
+	number(fieldToken, uint64(r.token))
+	number(fieldPriority, uint64(r.priority))
+	text(fieldStepID, r.stepID)
+	return b
 }
 
 // encodeTime writes a google.protobuf.Timestamp.

@@ -9,7 +9,9 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
 
+	workflowv1 "github.com/millrace/millrace/api/proto/workflow/v1"
 	"github.com/millrace/millrace/internal/jobs"
 	"github.com/millrace/millrace/internal/jobs/jobstest"
 	"github.com/millrace/millrace/internal/outbox"
@@ -48,6 +50,7 @@ func TestADispatchIsARowOfItsJobsTransaction(t *testing.T) {
 	ids := begin(t, r, jobstest.Spec{JobType: "a", Retries: 3, Variables: json.RawMessage(`{"x":1}`)})
 	assert.Equal(t, jobs.Locked, r.Status(ids[0]))
 	assert.Equal(t, ids[0].String(), query[string](t, r, `SELECT job_id::text FROM dispatch_outbox WHERE job_type = 'a'`))
+	require.NoError(t, jobs.NewDispatches(r.Store).Backlog(t.Context()))
 	_, err := r.Store.Claim(t.Context(), jobs.ClaimRequest{WorkerID: "w", Types: []string{"a"}, Max: 1})
 	require.ErrorIs(t, err, jobs.ErrPollingOff)
 
@@ -60,10 +63,22 @@ func TestADispatchIsARowOfItsJobsTransaction(t *testing.T) {
 	record := r.Broker.Records("a")[0]
 	assert.Equal(t, "workflow.jobs.a", record.Topic)
 	assert.Equal(t, j.InstanceID.String(), string(record.Key))
+	var event workflowv1.JobDispatchEvent
+	require.NoError(t, proto.Unmarshal(record.Value, &event))
+	assert.Empty(t, event.ProtoReflect().GetUnknown(), "it is what the contract says")
+	assert.Equal(t, []any{uint32(1), ids[0].String(), j.InstanceID.String(), j.InstanceID.String() + ".1", "a", int32(3), `{"x":1}`},
+		[]any{event.GetSchemaVersion(), event.GetJobId(), event.GetInstanceId(), event.GetStepExecutionId(), event.GetJobType(),
+			event.GetRetriesRemaining(), string(event.GetJobPayload())})
+	assert.WithinDuration(t, time.Now(), event.GetCreatedAt().AsTime(), time.Hour)
 	dedup, _ := record.Header("dedup-id")
+	assert.Equal(t, event.GetDedupId(), string(dedup))
 	assert.Equal(t, query[string](t, r, `SELECT dispatch_id::text FROM jobs`), string(dedup))
 	kind, _ := record.Header("content-type")
 	assert.Equal(t, "application/x-protobuf; proto=workflow.v1.JobDispatchEvent", string(kind))
+	var event workflowv1.JobDispatchEvent
+	require.NoError(t, proto.Unmarshal(record.Value, &event))
+	assert.Equal(t, []any{"step", int32(1), int64(1), int32(3), `{"x":1}`},
+		[]any{event.GetStepId(), event.GetAttempt(), event.GetToken(), event.GetPriority(), string(event.GetJobPayload())})
 	require.Eventually(t, func() bool { return query[int](t, r, `SELECT count(*) FROM dispatch_outbox`) == 0 }, patience, time.Millisecond)
 }
 

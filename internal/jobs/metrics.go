@@ -28,9 +28,6 @@ var pickupBuckets = []float64{.001, .002, .005, .01, .02, .03, .05, .075, .1, .2
 
 // newMetrics registers what the mode of dispatch has something to say about.
 func newMetrics(reg prometheus.Registerer, mode Mode) *metrics {
-	counter := func(name, help string) prometheus.Counter {
-		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
-	}
 	histogram := func(name, help string) prometheus.Histogram {
 		return prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: pickupBuckets})
 	}
@@ -39,13 +36,34 @@ func newMetrics(reg prometheus.Registerer, mode Mode) *metrics {
 			Name: "millrace_jobs_polls_total",
 			Help: "Requests for jobs by outcome: claimed; empty, there was nothing; contended, others had locked what there was; failed.",
 		}, []string{"outcome"}),
-		jobs:          counter("millrace_jobs_claimed_total", "Jobs that workers claimed."),
-		conflicts:     counter("workflow_engine_job_lock_conflicts_total", "Requests for jobs that brought none: millrace_jobs_polls_total, empty and contended."),
-		lockConflicts: counter("job_lock_conflicts_total", "The same as workflow_engine_job_lock_conflicts_total."),
-		retries:       counter("job_retries_total", "Jobs that were put up again after a failure."),
-		expired:       counter("engine_job_timeout_total", "Jobs whose lease ran out."),
-		quarantined:   counter("millrace_jobs_quarantined_total", "Jobs whose lease ran out too often."),
-		dispatched:    counter("millrace_jobs_dispatched_late_total", "Jobs that were put into the outbox after the transaction that began them: retries, first of a type, under a limit."),
+		jobs: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "millrace_jobs_claimed_total",
+			Help: "Jobs that workers claimed.",
+		}),
+		conflicts: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "workflow_engine_job_lock_conflicts_total",
+			Help: "Requests for jobs that brought none: millrace_jobs_polls_total, empty and contended.",
+		}),
+		lockConflicts: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "job_lock_conflicts_total",
+			Help: "The same as workflow_engine_job_lock_conflicts_total.",
+		}),
+		retries: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "job_retries_total",
+			Help: "Jobs that were put up again after a failure.",
+		}),
+		expired: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "engine_job_timeout_total",
+			Help: "Jobs whose lease ran out.",
+		}),
+		quarantined: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "millrace_jobs_quarantined_total",
+			Help: "Jobs whose lease ran out too often.",
+		}),
+		dispatched: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "millrace_jobs_dispatched_late_total",
+			Help: "Jobs that were put into the outbox after the transaction that began them: retries, first of a type, under a limit.",
+		}),
 		backlog: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "workflow_engine_dispatch_outbox_backlog", Help: "Jobs whose record waits to be published.",
 		}),

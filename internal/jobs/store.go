@@ -240,3 +240,6 @@ func (s *Store) Prepared(jobType string) bool { return s.topics == nil || s.topi
 
 // RefreshLimits reads which types have limits. It happens by itself now and then.
 func (s *Store) RefreshLimits(ctx context.Context) { s.limits.refresh(ctx) }
+
+// Reader returns what looks at the jobs, for people.
+func (s *Store) Reader() *Reader { return NewReader(s.pool) }

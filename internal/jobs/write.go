@@ -15,7 +15,8 @@ import (
 type ready struct {
 	id, instance     uuid.UUID
 	step             int
-	jobType          string
+	stepID, jobType  string
+	priority         int
 	attempt, retries int
 	token            int64
 	created          time.Time
@@ -157,7 +158,8 @@ func (s *Store) queueInsert(b *pgx.Batch, list []New, q *Queued) error {
 			payload = j.Input
 		}
 		dispatch, err := s.offer(ready{
-			id: id, instance: j.InstanceID, step: j.Step, jobType: j.JobType, attempt: j.Attempt, retries: j.RetriesRemaining,
+			id: id, instance: j.InstanceID, step: j.Step, stepID: j.StepID, jobType: j.JobType, priority: j.Priority,
+			attempt: j.Attempt, retries: j.RetriesRemaining,
 			token: 1, created: time.Now(), payload: payload,
 		}, j.RunAt, q)
 		if err != nil {
@@ -189,7 +191,8 @@ func (s *Store) queueAgain(b *pgx.Batch, list []Again, q *Queued) error {
 			payload = a.Held.Input
 		}
 		r := ready{
-			id: a.Held.ID, instance: a.Held.InstanceID, step: a.Held.Step, jobType: a.Held.JobType, attempt: a.Attempt,
+			id: a.Held.ID, instance: a.Held.InstanceID, step: a.Held.Step, stepID: a.Held.StepID, jobType: a.Held.JobType,
+			priority: a.Held.Priority, attempt: a.Attempt,
 			retries: a.RetriesRemaining, token: a.Held.Token + 1, created: a.Held.CreatedAt, payload: payload,
 		}
 		if !a.Held.OnHold {

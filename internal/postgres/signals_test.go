@@ -159,3 +159,26 @@ func TestSignalsSurviveOddNames(t *testing.T) {
 	one.Wake("ok'; --")
 	receive(t, at)
 }
+
+func TestListenersHearOtherProcesses(t *testing.T) {
+	t.Parallel()
+	dsn := testenv.Database(t, nil)
+	one, two := runSignals(t, openDSN(t, dsn)), runSignals(t, openDSN(t, dsn))
+	heard := make(chan string, 16)
+	stop := two.Listen("jobs/", func(name string) { heard <- name })
+	defer stop()
+	two.Wake("jobs/own")
+	one.Wake("other")
+	one.Wake("jobs/a")
+	assert.Equal(t, "jobs/a", <-heard, "what this process wakes itself is not heard, nor other names")
+	stop()
+	stop()
+
+	// After a connection was lost, some may have been missed.
+	stop = two.Listen("jobs/", func(name string) { heard <- name })
+	defer stop()
+	killer := openDSN(t, dsn)
+	_, err := killer.Exec(t.Context(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname = current_database()`)
+	require.NoError(t, err)
+	assert.Equal(t, "jobs/", <-heard)
+}

@@ -112,7 +112,7 @@ func (a *API) startOneSaga(w http.ResponseWriter, r *http.Request) (engine.Insta
 		return engine.Instance{}, err
 	}
 	p := auth.From(r.Context())
-	id, err := given(r, p, in.ID, "/id")
+	id, err := given(r, p, in.ID)
 	if err != nil {
 		return engine.Instance{}, err
 	}

@@ -50,7 +50,7 @@ func (a *API) startInstanceOf(w http.ResponseWriter, r *http.Request) {
 
 func (a *API) startOne(w http.ResponseWriter, r *http.Request, in StartInstanceRequest) error {
 	p := auth.From(r.Context())
-	id, err := given(r, p, in.ID, "/id")
+	id, err := given(r, p, in.ID)
 	if err != nil {
 		return err
 	}
@@ -170,7 +170,7 @@ func (a *API) startItem(r *http.Request, p auth.Principal, raw json.RawMessage) 
 	if err := contractFault(a.contract.decoder.Decode(raw, "", &in)); err != nil {
 		return engine.StartRequest{}, err
 	}
-	id, err := given(r, p, in.ID, "/id")
+	id, err := given(r, p, in.ID)
 	if err != nil {
 		return engine.StartRequest{}, err
 	}

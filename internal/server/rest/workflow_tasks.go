@@ -81,7 +81,7 @@ func (a *API) correlateOne(w http.ResponseWriter, r *http.Request) (*CorrelateSi
 		}
 	}
 	p := auth.From(r.Context())
-	id, err := given(r, p, in.ID, "/id")
+	id, err := given(r, p, in.ID)
 	if err != nil {
 		return nil, err
 	}

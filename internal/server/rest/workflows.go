@@ -121,7 +121,7 @@ func noInstance() problem.Kind { return problem.WorkflowNotFound() }
 
 // given returns an id of the caller's making: that in the body, or one made from the
 // header Idempotency-Key, which then stands for the same instance again.
-func given(r *http.Request, p auth.Principal, text, pointer string) (uuid.UUID, error) {
+func given(r *http.Request, p auth.Principal, text string) (uuid.UUID, error) {
 	key, err := headerKey(r)
 	switch {
 	case err != nil:
@@ -135,7 +135,7 @@ func given(r *http.Request, p auth.Principal, text, pointer string) (uuid.UUID, 
 	}
 	id, err := uuid.Parse(text)
 	if err != nil || id == uuid.Nil || len(text) != 36 {
-		return uuid.Nil, badField(pointer, strictjson.InvalidValue, "must be a UUID such as 0198c0de-0000-7000-8000-000000000001")
+		return uuid.Nil, badField("/id", strictjson.InvalidValue, "must be a UUID such as 0198c0de-0000-7000-8000-000000000001")
 	}
 	return id, nil
 }

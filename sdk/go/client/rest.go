@@ -109,11 +109,19 @@ func lost(op string, err error) error {
 func refused(op string, resp *http.Response, answer []byte) error {
 	var body struct {
 		Code, Error, Message, Title, Detail string
+		Errors                              []restFault
 	}
 	if json.Unmarshal(answer, &body) != nil {
 		body.Detail = strings.TrimSpace(string(answer[:min(len(answer), 300)]))
 	}
 	e := &Error{Op: op, Kind: kindOf(resp.StatusCode), Code: first(body.Code, body.Error), Message: first(body.Detail, body.Message, body.Title, resp.Status)}
+	for i, fault := range body.Errors {
+		if i == maxFaults {
+			e.Message += fmt.Sprintf("; and %d more", len(body.Errors)-i)
+			break
+		}
+		e.Message += "; " + fault.String()
+	}
 	// A route that is not there has no body of the engine's: the engine is an older one.
 	if (resp.StatusCode == http.StatusNotFound && e.Code == "") || resp.StatusCode == http.StatusMethodNotAllowed || resp.StatusCode == http.StatusNotImplemented {
 		e.Kind = ErrUnsupported
@@ -122,6 +130,26 @@ func refused(op string, resp *http.Response, answer []byte) error {
 		e.RetryAfter = time.Duration(seconds) * time.Second
 	}
 	return e
+}
+
+// restFault is one thing that is wrong with a request, or with a definition.
+type restFault struct {
+	Pointer, Path, Message, Detail string
+	Line                           int
+}
+
+// maxFaults bounds how many an error's text has.
+const maxFaults = 10
+
+func (f restFault) String() string {
+	text := first(f.Message, f.Detail)
+	if f.Line > 0 {
+		return fmt.Sprintf("line %d: %s", f.Line, text)
+	}
+	if place := first(f.Pointer, f.Path); place != "" {
+		return place + ": " + text
+	}
+	return text
 }
 
 func kindOf(status int) error {

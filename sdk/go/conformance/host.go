@@ -72,7 +72,7 @@ func (m *Memory) Can(string) bool { return true }
 
 // Put enqueues a job.
 func (m *Memory) Put(_ context.Context, j Job, jobType string, variables map[string]any) (string, error) {
-	id := m.Engine.Enqueue(jobType, variables, workertest.WithRetries(j.Retries))
+	id := m.Engine.Enqueue(jobType, variables, workertest.WithRetries(j.Retries), workertest.InInstance("instance-of-"+jobType, "work"))
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.inputs == nil {

@@ -236,7 +236,7 @@ func (h *harness) result(b Behaviour, job worker.JobContext, jobType string) (wo
 	case b.Describe:
 		assert.Equal(h.t, h.prefix+jobType, job.JobType)
 		return worker.Result{VariablesToSet: map[string]any{
-			"seen": map[string]any{"jobType": jobType, "attempt": job.Attempt, "retriesRemaining": job.RetriesRemaining},
+			"seen": map[string]any{"stepId": job.StepID, "jobType": jobType, "attempt": job.Attempt, "retriesRemaining": job.RetriesRemaining},
 		}}, nil
 	default:
 		variables, err := object(b.Complete)

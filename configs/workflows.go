@@ -1,0 +1,11 @@
+package configs
+
+// workflows checks what bounds the workflow engine.
+func (v *validation) workflows() {
+	w := v.c.Workflows
+	number(v, "workflows.max_variables_bytes", w.MaxVariablesBytes, KiB, 64*MiB)
+	number(v, "workflows.lanes", w.Lanes, 1, 64)
+	number(v, "workflows.lane_size", w.LaneSize, 1, 1000)
+	number(v, "workflows.queue", w.Queue, 1, 1_000_000)
+	number(v, "workflows.max_steps", w.MaxSteps, 10, 1_000_000)
+}
