@@ -166,7 +166,7 @@ func newAPI(
 		Faults:      middleware.Classifier{Infrastructure: []func(error) bool{isInfrastructure}},
 	}, rest.Config{
 		Version: build.Version(), MaxBodyBytes: int64(cfg.API.MaxBodyBytes), Terms: bounds.Terms(),
-		PlaceholderAfter: cfg.DataIndex.PlaceholderAfter, WithoutKafka: cfg.Brokerless(),
+		PlaceholderAfter: cfg.DataIndex.PlaceholderAfter, WithoutKafka: cfg.Brokerless(), WithoutAudit: !cfg.Workflows.AuditLog,
 	})
 }
 

@@ -34,8 +34,10 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, os.Args[1:]); err != nil && ctx.Err() == nil {
+	err := run(ctx, os.Args[1:])
+	interrupted := ctx.Err() != nil
+	stop()
+	if err != nil && !interrupted {
 		fmt.Fprintln(os.Stderr, "loan:", err)
 		os.Exit(1)
 	}

@@ -16,7 +16,7 @@ func Kinds() []Kind {
 		DeadLetterNotFound(), DeadLetterNotOpen(), RedriveLimit(), RedriveTopicMissing(),
 		DeadLetterNoEvent(), DeadLetterArchived(), DeadLetterNotArchived(), DeadLetterDeleted(), DeadLetterHeadOfLane(),
 		EditInvalid(), EditConflict(), EditUnchanged(), RedriveNotFound(), RedriveState(), NothingToRedrive(), PurgeNotFound(), PurgeOver(),
-		KafkaOff(), BadRequest(), DefinitionInvalid(), WorkflowNotFound(), WorkflowConflict(), JobNotFound(), JobConflict(), LimitsNotFound(), PollingOff(), Overloaded(),
+		KafkaOff(), BadRequest(), VariablesTooLarge(), DefinitionInvalid(), WorkflowNotFound(), WorkflowConflict(), JobNotFound(), JobConflict(), LimitsNotFound(), PollingOff(), Overloaded(),
 		ReplayNotFound(), ReplayState(), ReplayRefused(), TooManyReplays(),
 		ProjectionNotFound(), RebuildNotFound(), RebuildRefused(),
 		TooManyStreams(), EventsUnavailable(), Unavailable(), ShuttingDown(), Timeout(), Cancelled(), Internal(),
@@ -353,6 +353,11 @@ func BadRequest() Kind {
 // DefinitionInvalid: the definition of a workflow has faults.
 func DefinitionInvalid() Kind {
 	return Kind{http.StatusBadRequest, "definition_invalid", "The definition has faults"}
+}
+
+// VariablesTooLarge: the variables of the instance would be longer than they may.
+func VariablesTooLarge() Kind {
+	return Kind{http.StatusRequestEntityTooLarge, "variables_too_large", "The variables would be too large"}
 }
 
 // WorkflowNotFound: there is no such definition, instance, step or user task.

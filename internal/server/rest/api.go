@@ -110,6 +110,8 @@ type Config struct {
 	// PlaceholderAfter is for how long a placeholder of the data index has been there
 	// when it is listed and nothing else is asked for. Defaults to 1 h.
 	PlaceholderAfter time.Duration
+	// WithoutAudit hides the audit log of instances.
+	WithoutAudit bool
 	// WithoutKafka has the routes refused that need it.
 	WithoutKafka bool
 }

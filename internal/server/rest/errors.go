@@ -93,6 +93,7 @@ func errorTable() []mapping {
 		{err: engine.ErrNotFound, kind: problem.WorkflowNotFound()},
 		{err: engine.ErrConflict, kind: problem.WorkflowConflict()},
 		{err: workflow.ErrStale, kind: problem.WorkflowConflict()},
+		{err: workflow.ErrTooLarge, kind: problem.VariablesTooLarge()},
 		{err: engine.ErrInvalid, kind: problem.BadRequest()},
 		{err: workflow.ErrBadInput, kind: problem.BadRequest()},
 		{err: engine.ErrOverloaded, kind: problem.Overloaded(), retryAfter: time.Second},

@@ -359,6 +359,9 @@ type auditOutput struct{ Body AuditResponse }
 
 // instanceAudit handles GET /v1/instances/{id}/audit.
 func (a *API) instanceAudit(ctx context.Context, in *auditInput) (*auditOutput, error) {
+	if a.config.WithoutAudit {
+		return nil, noInstance().With("the audit log is off: see the setting workflows.audit_log")
+	}
 	id, err := a.visible(ctx, in.ID)
 	if err != nil {
 		return nil, err

@@ -294,6 +294,24 @@ func TestWhatPeopleDoToInstances(t *testing.T) {
 	assert.Equal(t, p.Message, p.Reason)
 }
 
+func TestVariablesThatAreTooLarge(t *testing.T) {
+	t.Parallel()
+	b, flows, _ := workflowBench(t)
+	flows.err = fmt.Errorf("%w: %w: %w: they would have 2000 bytes", engine.ErrInvalid, workflow.ErrBadInput, workflow.ErrTooLarge)
+	p := requireProblem(t, b.do("POST", "/v1/jobs/"+jobID+"/complete", `{"workerId":"w","variables":{}}`, as("writer")...), 413, "variables_too_large")
+	assert.Contains(t, p.Reason, "2000 bytes")
+}
+
+func TestTheAuditLogCanBeOff(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(d *Deps, c *Config) {
+		c.WithoutAudit = true
+		d.Workflows = &someWorkflows{one: engine.Instance{ID: uuid.MustParse(instanceID)}}
+	})
+	p := requireProblem(t, b.do("GET", "/v1/instances/"+instanceID+"/audit", ""), 404, "workflow_not_found")
+	assert.Contains(t, p.Detail, "workflows.audit_log")
+}
+
 func TestSignals(t *testing.T) {
 	t.Parallel()
 	b, flows, _ := workflowBench(t)

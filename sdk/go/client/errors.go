@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -85,6 +86,23 @@ func Retryable(err error) bool {
 	default:
 		return true
 	}
+}
+
+// maxFaults bounds how many an error's text has.
+const maxFaults = 10
+
+// withFaults adds what is wrong with a request to what is said of it, unless it says so
+// already.
+func withFaults(message string, faults []string) string {
+	for i, fault := range faults {
+		if i == maxFaults {
+			return message + fmt.Sprintf("; and %d more", len(faults)-i)
+		}
+		if !strings.Contains(message, fault) {
+			message += "; " + fault
+		}
+	}
+	return message
 }
 
 // fanOut gives one error for each of n items.

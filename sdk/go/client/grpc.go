@@ -75,6 +75,16 @@ func (c *grpcClient) call(ctx context.Context, op, method string, in, out proto.
 		switch d := detail.(type) {
 		case *errdetails.ErrorInfo:
 			e.Code = d.GetReason()
+		case *errdetails.BadRequest:
+			faults := make([]string, 0, len(d.GetFieldViolations()))
+			for _, v := range d.GetFieldViolations() {
+				if v.GetField() == "" {
+					faults = append(faults, v.GetDescription())
+				} else {
+					faults = append(faults, v.GetField()+": "+v.GetDescription())
+				}
+			}
+			e.Message = withFaults(e.Message, faults)
 		case *errdetails.RetryInfo:
 			e.RetryAfter = d.GetRetryDelay().AsDuration()
 		}

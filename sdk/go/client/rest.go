@@ -115,13 +115,11 @@ func refused(op string, resp *http.Response, answer []byte) error {
 		body.Detail = strings.TrimSpace(string(answer[:min(len(answer), 300)]))
 	}
 	e := &Error{Op: op, Kind: kindOf(resp.StatusCode), Code: first(body.Code, body.Error), Message: first(body.Detail, body.Message, body.Title, resp.Status)}
+	faults := make([]string, len(body.Errors))
 	for i, fault := range body.Errors {
-		if i == maxFaults {
-			e.Message += fmt.Sprintf("; and %d more", len(body.Errors)-i)
-			break
-		}
-		e.Message += "; " + fault.String()
+		faults[i] = fault.String()
 	}
+	e.Message = withFaults(e.Message, faults)
 	// A route that is not there has no body of the engine's: the engine is an older one.
 	if (resp.StatusCode == http.StatusNotFound && e.Code == "") || resp.StatusCode == http.StatusMethodNotAllowed || resp.StatusCode == http.StatusNotImplemented {
 		e.Kind = ErrUnsupported
@@ -137,9 +135,6 @@ type restFault struct {
 	Pointer, Path, Message, Detail string
 	Line                           int
 }
-
-// maxFaults bounds how many an error's text has.
-const maxFaults = 10
 
 func (f restFault) String() string {
 	text := first(f.Message, f.Detail)
