@@ -46,7 +46,7 @@ func (b *bench) launch(ctx context.Context, name, binary string, args []string, 
 	if err != nil {
 		return nil, err
 	}
-	address, err := freeAddress()
+	address, err := freeAddress(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -72,8 +72,9 @@ func (b *bench) launch(ctx context.Context, name, binary string, args []string, 
 
 func last(text string, n int) string { return text[max(len(text)-n, 0):] }
 
-func freeAddress() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+func freeAddress(ctx context.Context) (string, error) {
+	var config net.ListenConfig
+	l, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", err
 	}
@@ -92,7 +93,7 @@ func (b *bench) database(ctx context.Context, name string) (dsn string, drop fun
 	if err != nil {
 		return "", nil, err
 	}
-	defer admin.Close(ctx)
+	defer func() { _ = admin.Close(ctx) }()
 	if _, err := admin.Exec(ctx, "CREATE DATABASE "+pgx.Identifier{db}.Sanitize()); err != nil {
 		return "", nil, err
 	}
@@ -105,7 +106,7 @@ func (b *bench) database(ctx context.Context, name string) (dsn string, drop fun
 		if err != nil {
 			return err
 		}
-		defer admin.Close(ctx)
+		defer func() { _ = admin.Close(ctx) }()
 		_, err = admin.Exec(ctx, "DROP DATABASE IF EXISTS "+pgx.Identifier{db}.Sanitize()+" WITH (FORCE)")
 		return err
 	}, nil
@@ -154,8 +155,8 @@ func (b *bench) build(ctx context.Context) (string, error) {
 func (b *bench) startPeer(ctx context.Context) (*engine, error) {
 	return b.launch(ctx, "peer", b.peer, nil, func(dsn, address string) []string {
 		_, port, _ := net.SplitHostPort(address)
-		grpc, _ := freeAddress()
-		metrics, _ := freeAddress()
+		grpc, _ := freeAddress(ctx)
+		metrics, _ := freeAddress(ctx)
 		_, grpcPort, _ := net.SplitHostPort(grpc)
 		_, metricsPort, _ := net.SplitHostPort(metrics)
 		return []string{

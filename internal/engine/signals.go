@@ -160,7 +160,7 @@ func (u *unit) deliver(ctx context.Context, s signalRow, w waitRow) (bool, error
 	if !open || a.Kind != workflow.SignalActivity {
 		return false, nil
 	}
-	err := u.advance(ctx, l, workflow.Input{Kind: workflow.Signalled, Name: a.step, Result: s.variables, Actor: s.actor})
+	err := u.advance(ctx, l, workflow.Input{Kind: workflow.Signalled, Activity: w.activity, Name: a.step, Result: s.variables, Actor: s.actor})
 	if errors.Is(err, ErrConflict) {
 		return false, nil
 	}

@@ -147,7 +147,7 @@ func (u *unit) fire(ctx context.Context, key timerKey) error {
 	case timerStart:
 		err = u.begin(ctx, l)
 	case timerCancel:
-		err = u.advance(ctx, l, workflow.Input{Kind: workflow.Cancel, Reason: "the instance above it does not wait for it any more"})
+		err = u.advance(ctx, l, workflow.Input{Kind: workflow.Cancel, Compensate: true, Reason: "the instance above it does not wait for it any more"})
 	case timerChild:
 		if child := u.children[activityKey{key.instance, key.index}]; child != nil {
 			err = u.childEnded(ctx, l, child)
