@@ -326,7 +326,7 @@ func sagaDecisions() []sagaVerb {
 			"'the airline sent a voucher'", false},
 		{"skip", "Take the compensation that failed for done", "The compensations of the steps before it go on.", "'refunded by hand'", false},
 		{"retry", "Attempt the compensation again, or go on from a step",
-			"Without --step the compensation that failed is attempted again, or the step of a saga that failed\nwith nothing to undo. With --step the saga takes up its steps from there.",
+			"Without --step the compensation that failed is attempted again, or the step of a saga that\nfailed with nothing to undo. With --step the saga takes up its steps from there.",
 			"'the bank is back'", true},
 		{"compensate", "Undo what a saga has done", "Whatever its status: one that runs is given up, one that has completed is undone.", "'sold twice'", false},
 	}
