@@ -41,12 +41,7 @@ func (e *Engine) StartMany(ctx context.Context, rs []StartRequest) ([]Instance, 
 	if len(requests) == 0 {
 		return found, errs
 	}
-	// What a client may ask for twice at once is best asked for in one lane.
-	l := e.anyLane()
-	if id := requests[0].needs.exists; id != uuid.Nil {
-		l = e.laneOf(id)
-	}
-	for i, err := range e.askAll(ctx, l, requests) {
+	for i, err := range e.askAll(ctx, requests) {
 		errs[place[i]] = err
 		if err != nil {
 			found[place[i]] = Instance{}

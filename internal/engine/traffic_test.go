@@ -91,7 +91,7 @@ const oneStep = `{"id": "one", "name": "One step", "steps": [
 // What a transition costs is what the engine is judged by.
 func TestRoundTrips(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(c *engine.Config) { c.Lanes = 1 })
+	w := newWorld(t, func(c *engine.Config) { c.Transactions = 1 })
 	w.define(oneStep)
 	const many = 64
 	for range 3 { // statements are prepared by the time they are counted
