@@ -270,7 +270,7 @@ repeated: the same id starts it once.`,
 	flags.StringVar(&saga.BusinessKey, "business-key", "", "what it is about, in your words")
 	flags.StringVar(&saga.ID, "id", "", "a UUID under which it is started once")
 	flags.IntVar(&saga.Version, "version", 0, "the version of its definition; the latest without it")
-	flags.IntVar(&saga.Priority, "priority", 0, "1 (first) to 5; 3 without it")
+	flags.IntVar(&saga.Priority, "priority", 0, "1 to 5, the most urgent (default 3)")
 	flags.DurationVar(&wait, "wait", 0, "wait so long for its end")
 	return cmd
 }

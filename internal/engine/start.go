@@ -97,7 +97,7 @@ func (e *Engine) seed(ctx context.Context, r StartRequest) (seed, error) {
 	case r.Version < 0:
 		return seed{}, fmt.Errorf("version %d of a definition cannot be; leave it out for the latest: %w", r.Version, ErrInvalid)
 	case r.Priority < 0 || r.Priority > 5:
-		return seed{}, fmt.Errorf("priority is %d, want 1 (first) to 5: %w", r.Priority, ErrInvalid)
+		return seed{}, fmt.Errorf("priority is %d, want 1 to 5 (the most urgent): %w", r.Priority, ErrInvalid)
 	}
 	plan, version, err := e.config.Plans.Plan(ctx, r.DefinitionID, r.Version)
 	if err != nil {
