@@ -30,13 +30,16 @@ func TestPodsShowWhatBecameOfThem(t *testing.T) {
 	pool := database(t)
 	exit := 137
 	at := func(n int) time.Time { return start.Add(time.Duration(n) * time.Minute) }
+	pod := func(n int) topics.Pod {
+		return topics.Pod{ExecutionID: "e1", Attempt: n, PodID: fmt.Sprint("p", n), Namespace: "work", Name: fmt.Sprint("e1-", n)}
+	}
 	history := numbered(t,
-		topics.PodCreated{ExecutionID: "e1", Attempt: 1, PodID: "p1", Namespace: "work", Name: "e1-1", CreatedAt: at(1)},
-		topics.PodScheduled{ExecutionID: "e1", Attempt: 1, PodID: "p1", Namespace: "work", Name: "e1-1", Node: "n3", ScheduledAt: at(2)},
-		topics.PodRunning{ExecutionID: "e1", Attempt: 1, PodID: "p1", Namespace: "work", Name: "e1-1", Node: "n3", StartedAt: at(3)},
-		topics.PodFailed{ExecutionID: "e1", Attempt: 1, PodID: "p1", Namespace: "work", Name: "e1-1", Reason: "OOMKilled", ExitCode: &exit, FinishedAt: at(4)},
-		topics.PodDeleted{ExecutionID: "e1", Attempt: 1, PodID: "p1", Namespace: "work", Name: "e1-1", Reason: "finished", DeletedAt: at(5)},
-		topics.PodCreated{ExecutionID: "e1", Attempt: 2, PodID: "p2", Namespace: "work", Name: "e1-2", CreatedAt: at(6)},
+		topics.PodCreated{Pod: pod(1), CreatedAt: at(1)},
+		topics.PodScheduled{Pod: pod(1), Node: "n3", ScheduledAt: at(2)},
+		topics.PodRunning{Pod: pod(1), Node: "n3", StartedAt: at(3)},
+		topics.PodFailed{Pod: pod(1), Reason: "OOMKilled", ExitCode: &exit, FinishedAt: at(4)},
+		topics.PodDeleted{Pod: pod(1), Reason: "finished", DeletedAt: at(5)},
+		topics.PodCreated{Pod: pod(2), CreatedAt: at(6)},
 	)
 	rows := projectionstest.Converge(t, pool, projections.Executions(), history)
 	require.Len(t, rows["pod_views"], 2)
@@ -62,13 +65,13 @@ func TestSagasShowTheirSteps(t *testing.T) {
 	id := "s1"
 	history := numbered(t,
 		topics.SagaStarted{SagaID: id, Name: "order", BusinessKey: "o-7", Steps: []string{"pay", "ship"}, StartedAt: start},
-		topics.SagaStepStarted{SagaID: id, Step: "pay", Attempt: 1, StartedAt: start},
-		topics.SagaStepCompleted{SagaID: id, Step: "pay", Attempt: 1, FinishedAt: start},
-		topics.SagaStepStarted{SagaID: id, Step: "ship", Attempt: 1, StartedAt: start},
-		topics.SagaStepFailed{SagaID: id, Step: "ship", Attempt: 1, Failure: topics.Failure{Reason: "no_stock"}, FinishedAt: start},
+		topics.SagaStepStarted{SagaStep: topics.SagaStep{SagaID: id, Step: "pay", Attempt: 1}, StartedAt: start},
+		topics.SagaStepCompleted{SagaStep: topics.SagaStep{SagaID: id, Step: "pay", Attempt: 1}, FinishedAt: start},
+		topics.SagaStepStarted{SagaStep: topics.SagaStep{SagaID: id, Step: "ship", Attempt: 1}, StartedAt: start},
+		topics.SagaStepFailed{SagaStep: topics.SagaStep{SagaID: id, Step: "ship", Attempt: 1}, Failure: topics.Failure{Reason: "no_stock"}, FinishedAt: start},
 		topics.SagaCompensating{SagaID: id, Step: "ship", Reason: "step_failed", Message: "no stock"},
-		topics.SagaStepStarted{SagaID: id, Step: "pay", Compensation: true, Attempt: 1, StartedAt: start},
-		topics.SagaStepCompleted{SagaID: id, Step: "pay", Compensation: true, Attempt: 1, FinishedAt: start},
+		topics.SagaStepStarted{SagaStep: topics.SagaStep{SagaID: id, Step: "pay", Compensation: true, Attempt: 1}, StartedAt: start},
+		topics.SagaStepCompleted{SagaStep: topics.SagaStep{SagaID: id, Step: "pay", Compensation: true, Attempt: 1}, FinishedAt: start},
 		topics.SagaCompensated{SagaID: id, Reason: "step_failed", FinishedAt: start.Add(time.Hour)},
 	)
 	row := projectionstest.Converge(t, pool, projections.Sagas(), history)["saga_views"][0]
@@ -84,7 +87,7 @@ func TestSagasShowTheirSteps(t *testing.T) {
 
 	projectionstest.Converge(t, pool, projections.Sagas(), numbered(t,
 		topics.SagaStarted{SagaID: id, Name: "order", StartedAt: start},
-		topics.SagaStepStarted{SagaID: id, Step: "a\x00b", Attempt: 1, StartedAt: start},
+		topics.SagaStepStarted{SagaStep: topics.SagaStep{SagaID: id, Step: "a\x00b", Attempt: 1}, StartedAt: start},
 		topics.SagaFailed{SagaID: id, Step: "a", Reason: "compensation_failed", FinishedAt: start},
 		topics.SagaCompleted{SagaID: id, FinishedAt: start}))
 }

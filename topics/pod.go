@@ -7,8 +7,8 @@ import "time"
 // carries a version of its own. They tell what a pod is, not what becomes of the
 // execution: a pod that failed may be followed by another one.
 
-// PodCreated says that a pod was made.
-type PodCreated struct {
+// Pod says which pod an event is about. Every event about pods begins with it.
+type Pod struct {
 	// ExecutionID is the id of the execution that it belongs to: key and subject.
 	ExecutionID string `json:"execution_id" schema:"minLength=1,maxLength=255"`
 	// Attempt is the attempt of the execution that it runs, from 1.
@@ -18,6 +18,14 @@ type PodCreated struct {
 	// Namespace and Name are where it is found.
 	Namespace string `json:"namespace" schema:"minLength=1,maxLength=255"`
 	Name      string `json:"name" schema:"minLength=1,maxLength=255"`
+}
+
+// EventKey implements Event: the execution id.
+func (p Pod) EventKey() string { return p.ExecutionID }
+
+// PodCreated says that a pod was made.
+type PodCreated struct {
+	Pod
 	// CreatedAt is when, by the clock of the cluster.
 	CreatedAt time.Time `json:"created_at"`
 }
@@ -25,20 +33,9 @@ type PodCreated struct {
 // EventType implements Event.
 func (PodCreated) EventType() string { return "millrace.pod.created.v1" }
 
-// EventKey implements Event: the execution id.
-func (e PodCreated) EventKey() string { return e.ExecutionID }
-
 // PodScheduled says that a pod was given a node.
 type PodScheduled struct {
-	// ExecutionID is the id of the execution that it belongs to: key and subject.
-	ExecutionID string `json:"execution_id" schema:"minLength=1,maxLength=255"`
-	// Attempt is the attempt of the execution that it runs, from 1.
-	Attempt int `json:"attempt" schema:"minimum=1"`
-	// PodID is the id that Kubernetes gave it (its uid).
-	PodID string `json:"pod_id" schema:"minLength=1,maxLength=255"`
-	// Namespace and Name are where it is found.
-	Namespace string `json:"namespace" schema:"minLength=1,maxLength=255"`
-	Name      string `json:"name" schema:"minLength=1,maxLength=255"`
+	Pod
 	// Node is the node.
 	Node string `json:"node" schema:"minLength=1,maxLength=255"`
 	// ScheduledAt is when, by the clock of the cluster.
@@ -48,20 +45,9 @@ type PodScheduled struct {
 // EventType implements Event.
 func (PodScheduled) EventType() string { return "millrace.pod.scheduled.v1" }
 
-// EventKey implements Event: the execution id.
-func (e PodScheduled) EventKey() string { return e.ExecutionID }
-
 // PodRunning says that the containers of a pod run.
 type PodRunning struct {
-	// ExecutionID is the id of the execution that it belongs to: key and subject.
-	ExecutionID string `json:"execution_id" schema:"minLength=1,maxLength=255"`
-	// Attempt is the attempt of the execution that it runs, from 1.
-	Attempt int `json:"attempt" schema:"minimum=1"`
-	// PodID is the id that Kubernetes gave it (its uid).
-	PodID string `json:"pod_id" schema:"minLength=1,maxLength=255"`
-	// Namespace and Name are where it is found.
-	Namespace string `json:"namespace" schema:"minLength=1,maxLength=255"`
-	Name      string `json:"name" schema:"minLength=1,maxLength=255"`
+	Pod
 	// Node is where; empty when it is not known.
 	Node string `json:"node,omitempty" schema:"maxLength=255"`
 	// StartedAt is when they began, by the clock of the cluster.
@@ -71,20 +57,9 @@ type PodRunning struct {
 // EventType implements Event.
 func (PodRunning) EventType() string { return "millrace.pod.running.v1" }
 
-// EventKey implements Event: the execution id.
-func (e PodRunning) EventKey() string { return e.ExecutionID }
-
 // PodSucceeded says that all containers of a pod ended well.
 type PodSucceeded struct {
-	// ExecutionID is the id of the execution that it belongs to: key and subject.
-	ExecutionID string `json:"execution_id" schema:"minLength=1,maxLength=255"`
-	// Attempt is the attempt of the execution that it runs, from 1.
-	Attempt int `json:"attempt" schema:"minimum=1"`
-	// PodID is the id that Kubernetes gave it (its uid).
-	PodID string `json:"pod_id" schema:"minLength=1,maxLength=255"`
-	// Namespace and Name are where it is found.
-	Namespace string `json:"namespace" schema:"minLength=1,maxLength=255"`
-	Name      string `json:"name" schema:"minLength=1,maxLength=255"`
+	Pod
 	// Node is where; empty when it is not known.
 	Node string `json:"node,omitempty" schema:"maxLength=255"`
 	// FinishedAt is when the last one ended, by the clock of the cluster.
@@ -94,20 +69,9 @@ type PodSucceeded struct {
 // EventType implements Event.
 func (PodSucceeded) EventType() string { return "millrace.pod.succeeded.v1" }
 
-// EventKey implements Event: the execution id.
-func (e PodSucceeded) EventKey() string { return e.ExecutionID }
-
 // PodFailed says that a pod ended and not well, or that it could not begin.
 type PodFailed struct {
-	// ExecutionID is the id of the execution that it belongs to: key and subject.
-	ExecutionID string `json:"execution_id" schema:"minLength=1,maxLength=255"`
-	// Attempt is the attempt of the execution that it runs, from 1.
-	Attempt int `json:"attempt" schema:"minimum=1"`
-	// PodID is the id that Kubernetes gave it (its uid).
-	PodID string `json:"pod_id" schema:"minLength=1,maxLength=255"`
-	// Namespace and Name are where it is found.
-	Namespace string `json:"namespace" schema:"minLength=1,maxLength=255"`
-	Name      string `json:"name" schema:"minLength=1,maxLength=255"`
+	Pod
 	// Node is where; empty when it is not known, or it never had one.
 	Node string `json:"node,omitempty" schema:"maxLength=255"`
 	// Reason is the word that Kubernetes has for it, such as "OOMKilled", "Evicted" or
@@ -124,20 +88,9 @@ type PodFailed struct {
 // EventType implements Event.
 func (PodFailed) EventType() string { return "millrace.pod.failed.v1" }
 
-// EventKey implements Event: the execution id.
-func (e PodFailed) EventKey() string { return e.ExecutionID }
-
 // PodDeleted says that a pod is gone from the cluster.
 type PodDeleted struct {
-	// ExecutionID is the id of the execution that it belongs to: key and subject.
-	ExecutionID string `json:"execution_id" schema:"minLength=1,maxLength=255"`
-	// Attempt is the attempt of the execution that it runs, from 1.
-	Attempt int `json:"attempt" schema:"minimum=1"`
-	// PodID is the id that Kubernetes gave it (its uid).
-	PodID string `json:"pod_id" schema:"minLength=1,maxLength=255"`
-	// Namespace and Name are where it is found.
-	Namespace string `json:"namespace" schema:"minLength=1,maxLength=255"`
-	Name      string `json:"name" schema:"minLength=1,maxLength=255"`
+	Pod
 	// Reason says why in a word, as far as it is known, such as "finished" or "preempted".
 	Reason string `json:"reason,omitempty" schema:"maxLength=255"`
 	// DeletedAt is when, by the clock of the cluster.
@@ -147,35 +100,27 @@ type PodDeleted struct {
 // EventType implements Event.
 func (PodDeleted) EventType() string { return "millrace.pod.deleted.v1" }
 
-// EventKey implements Event: the execution id.
-func (e PodDeleted) EventKey() string { return e.ExecutionID }
-
 func podTypes() []Type {
+	pod := Pod{ExecutionID: exampleExecutionID, Attempt: 1, PodID: examplePodID, Namespace: "work", Name: examplePodName}
 	return []Type{
 		newType(ExecutionEvents, "", PodCreated{
-			ExecutionID: exampleExecutionID, Attempt: 1, PodID: examplePodID, Namespace: "work", Name: examplePodName,
-			CreatedAt: exampleTime(),
+			Pod: pod, CreatedAt: exampleTime(),
 		}),
 		newType(ExecutionEvents, "", PodScheduled{
-			ExecutionID: exampleExecutionID, Attempt: 1, PodID: examplePodID, Namespace: "work", Name: examplePodName,
-			Node: "node-3", ScheduledAt: exampleTime().Add(20 * time.Millisecond),
+			Pod: pod, Node: "node-3", ScheduledAt: exampleTime().Add(20 * time.Millisecond),
 		}),
 		newType(ExecutionEvents, "", PodRunning{
-			ExecutionID: exampleExecutionID, Attempt: 1, PodID: examplePodID, Namespace: "work", Name: examplePodName,
-			Node: "node-3", StartedAt: exampleTime().Add(time.Second),
+			Pod: pod, Node: "node-3", StartedAt: exampleTime().Add(time.Second),
 		}),
 		newType(ExecutionEvents, "", PodSucceeded{
-			ExecutionID: exampleExecutionID, Attempt: 1, PodID: examplePodID, Namespace: "work", Name: examplePodName,
-			Node: "node-3", FinishedAt: exampleTime().Add(time.Minute),
+			Pod: pod, Node: "node-3", FinishedAt: exampleTime().Add(time.Minute),
 		}),
 		newType(ExecutionEvents, "", PodFailed{
-			ExecutionID: exampleExecutionID, Attempt: 1, PodID: examplePodID, Namespace: "work", Name: examplePodName,
-			Node: "node-3", Reason: "OOMKilled", Message: "the container used more than 256Mi", ExitCode: new(137),
+			Pod: pod, Node: "node-3", Reason: "OOMKilled", Message: "the container used more than 256Mi", ExitCode: new(137),
 			FinishedAt: exampleTime().Add(time.Minute),
 		}),
 		newType(ExecutionEvents, "", PodDeleted{
-			ExecutionID: exampleExecutionID, Attempt: 1, PodID: examplePodID, Namespace: "work", Name: examplePodName,
-			Reason: "finished", DeletedAt: exampleTime().Add(2 * time.Minute),
+			Pod: pod, Reason: "finished", DeletedAt: exampleTime().Add(2 * time.Minute),
 		}),
 	}
 }

@@ -37,8 +37,9 @@ func (SagaStarted) EventType() string { return "millrace.saga.started.v1" }
 // EventKey implements Event: the saga id.
 func (e SagaStarted) EventKey() string { return e.SagaID }
 
-// SagaStepStarted says that the command of a step was sent.
-type SagaStepStarted struct {
+// SagaStep says which attempt at which step of which saga an event is about. Every event
+// about steps begins with it.
+type SagaStep struct {
 	// SagaID is the id of the saga's instance: key and subject.
 	SagaID string `json:"saga_id" schema:"minLength=1,maxLength=255"`
 	// Step is the name of the step.
@@ -51,6 +52,14 @@ type SagaStepStarted struct {
 	// CommandID is the id of the command that asked for it, by which participants refuse
 	// one that comes late.
 	CommandID string `json:"command_id,omitempty" schema:"maxLength=255"`
+}
+
+// EventKey implements Event: the saga id.
+func (s SagaStep) EventKey() string { return s.SagaID }
+
+// SagaStepStarted says that the command of a step was sent.
+type SagaStepStarted struct {
+	SagaStep
 	// StartedAt is when.
 	StartedAt time.Time `json:"started_at"`
 }
@@ -58,23 +67,9 @@ type SagaStepStarted struct {
 // EventType implements Event.
 func (SagaStepStarted) EventType() string { return "millrace.saga.step_started.v1" }
 
-// EventKey implements Event: the saga id.
-func (e SagaStepStarted) EventKey() string { return e.SagaID }
-
 // SagaStepCompleted says that a participant did what a step asked for.
 type SagaStepCompleted struct {
-	// SagaID is the id of the saga's instance: key and subject.
-	SagaID string `json:"saga_id" schema:"minLength=1,maxLength=255"`
-	// Step is the name of the step.
-	Step string `json:"step" schema:"minLength=1,maxLength=255"`
-	// Compensation is true when this is about the step's compensation, false when it is
-	// about its action.
-	Compensation bool `json:"compensation,omitempty"`
-	// Attempt counts the attempts at the action, or at the compensation, from 1.
-	Attempt int `json:"attempt" schema:"minimum=1"`
-	// CommandID is the id of the command that asked for it, by which participants refuse
-	// one that comes late.
-	CommandID string `json:"command_id,omitempty" schema:"maxLength=255"`
+	SagaStep
 	// Output is what it returned, any JSON.
 	Output json.RawMessage `json:"output,omitempty"`
 	// FinishedAt is when.
@@ -84,24 +79,10 @@ type SagaStepCompleted struct {
 // EventType implements Event.
 func (SagaStepCompleted) EventType() string { return "millrace.saga.step_completed.v1" }
 
-// EventKey implements Event: the saga id.
-func (e SagaStepCompleted) EventKey() string { return e.SagaID }
-
 // SagaStepFailed says that an attempt at a step did not succeed, or that its time ran
 // out, so that it is in doubt whether it did.
 type SagaStepFailed struct {
-	// SagaID is the id of the saga's instance: key and subject.
-	SagaID string `json:"saga_id" schema:"minLength=1,maxLength=255"`
-	// Step is the name of the step.
-	Step string `json:"step" schema:"minLength=1,maxLength=255"`
-	// Compensation is true when this is about the step's compensation, false when it is
-	// about its action.
-	Compensation bool `json:"compensation,omitempty"`
-	// Attempt counts the attempts at the action, or at the compensation, from 1.
-	Attempt int `json:"attempt" schema:"minimum=1"`
-	// CommandID is the id of the command that asked for it, by which participants refuse
-	// one that comes late.
-	CommandID string `json:"command_id,omitempty" schema:"maxLength=255"`
+	SagaStep
 	// Failure says why. Its Retryable is false when no other attempt follows.
 	Failure Failure `json:"failure"`
 	// InDoubt is true when the participant did not answer: it may have done it.
@@ -112,9 +93,6 @@ type SagaStepFailed struct {
 
 // EventType implements Event.
 func (SagaStepFailed) EventType() string { return "millrace.saga.step_failed.v1" }
-
-// EventKey implements Event: the saga id.
-func (e SagaStepFailed) EventKey() string { return e.SagaID }
 
 // SagaCompensating says that a saga is given up and what was done is undone from now
 // on.
@@ -200,17 +178,17 @@ func sagaTypes() []Type {
 			StartedAt: exampleTime(),
 		}),
 		newType(SagaEvents, "", SagaStepStarted{
-			SagaID: exampleExecutionID, Step: "hotel", Attempt: 1, CommandID: exampleCommandID,
+			SagaStep:  SagaStep{SagaID: exampleExecutionID, Step: "hotel", Attempt: 1, CommandID: exampleCommandID},
 			StartedAt: exampleTime(),
 		}),
 		newType(SagaEvents, "", SagaStepCompleted{
-			SagaID: exampleExecutionID, Step: "flight", Attempt: 2, CommandID: exampleCommandID,
-			Output: json.RawMessage(`{"booking":"F-7"}`), FinishedAt: exampleTime().Add(time.Second),
+			SagaStep: SagaStep{SagaID: exampleExecutionID, Step: "flight", Attempt: 2, CommandID: exampleCommandID},
+			Output:   json.RawMessage(`{"booking":"F-7"}`), FinishedAt: exampleTime().Add(time.Second),
 		}),
 		newType(SagaEvents, "", SagaStepFailed{
-			SagaID: exampleExecutionID, Step: "flight", Compensation: true, Attempt: 1, CommandID: exampleCommandID,
-			Failure: Failure{Reason: "timed_out", Message: "no answer within 30s", Retryable: true},
-			InDoubt: true, FinishedAt: exampleTime().Add(30 * time.Second),
+			SagaStep: SagaStep{SagaID: exampleExecutionID, Step: "flight", Compensation: true, Attempt: 1, CommandID: exampleCommandID},
+			Failure:  Failure{Reason: "timed_out", Message: "no answer within 30s", Retryable: true},
+			InDoubt:  true, FinishedAt: exampleTime().Add(30 * time.Second),
 		}),
 		newType(SagaEvents, "", SagaCompensating{
 			SagaID: exampleExecutionID, Step: "hotel", Reason: "step_failed", Message: "no room left",

@@ -197,11 +197,25 @@ func mapKeys(m map[string]schemaObject) func(func(string) bool) {
 }
 
 func (g *generator) object(typ reflect.Type) schemaObject {
-	var properties schemaObject
-	required := []string{}
+	properties, required := g.members(typ)
+	object := schemaObject{{"type", "object"}}
+	if len(required) > 0 {
+		object = append(object, schemaMember{"required", required})
+	}
+	return append(object, schemaMember{"properties", properties})
+}
+
+// members returns the properties of a struct, those of embedded structs in their
+// place, and the names of those that are required.
+func (g *generator) members(typ reflect.Type) (properties schemaObject, required []string) {
 	for i := range typ.NumField() {
 		field := typ.Field(i)
 		name, options, _ := strings.Cut(field.Tag.Get("json"), ",")
+		if field.Anonymous && name == "" {
+			more, needed := g.members(field.Type)
+			properties, required = append(properties, more...), append(required, needed...)
+			continue
+		}
 		require.NotEmpty(g.t, name, "%s.%s has a json name", typ.Name(), field.Name)
 		if !strings.Contains(options, "omit") {
 			required = append(required, name)
@@ -212,11 +226,7 @@ func (g *generator) object(typ reflect.Type) schemaObject {
 		}
 		properties = append(properties, schemaMember{name, append(schema, g.rules(field)...)})
 	}
-	object := schemaObject{{"type", "object"}}
-	if len(required) > 0 {
-		object = append(object, schemaMember{"required", required})
-	}
-	return append(object, schemaMember{"properties", properties})
+	return properties, required
 }
 
 func (g *generator) value(typ reflect.Type) schemaObject {

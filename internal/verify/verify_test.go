@@ -63,7 +63,7 @@ func TestPodsAreNoGapAndNoDisorder(t *testing.T) {
 	var id string
 	var version int64
 	require.NoError(t, tx.QueryRow(t.Context(), `UPDATE executions SET version = version + 1 WHERE id = `+one("COMPLETED")+` RETURNING id::text, version`).Scan(&id, &version))
-	env, err := topics.NewEnvelope(topics.PodDeleted{ExecutionID: id, Attempt: 1, PodID: "p", Namespace: "n", Name: "p", DeletedAt: time.Now()}, topics.WithSequence(version))
+	env, err := topics.NewEnvelope(topics.PodDeleted{Pod: topics.Pod{ExecutionID: id, Attempt: 1, PodID: "p", Namespace: "n", Name: "p"}, DeletedAt: time.Now()}, topics.WithSequence(version))
 	require.NoError(t, err)
 	require.NoError(t, outbox.Append(t.Context(), tx, outbox.Entry{AggregateType: "execution", AggregateID: id, Topic: topics.ExecutionEvents, Envelope: env, Version: version}))
 	require.NoError(t, tx.Commit(t.Context()))
