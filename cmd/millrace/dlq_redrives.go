@@ -2,13 +2,9 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"iter"
-	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -40,61 +36,10 @@ on where it was when they are restarted. It STOPS by itself when more goes wrong
 }
 
 func (c *cli) redrivesListCommand() *cobra.Command {
-	var states []string
-	var limit int
-	cmd := &cobra.Command{
-		Use:     "list",
-		Aliases: []string{"ls"},
-		Short:   "List redrives, the newest first",
-		Long:    `List redrives, the newest first, in all states unless --state is given.`,
-		Example: `  millrace dlq redrives list --state running,stopped`,
-		Args:    args(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			for i, s := range states {
-				if states[i] = strings.ToUpper(strings.TrimSpace(s)); !slices.Contains(redriveStates(), states[i]) {
-					return usagef("--state: %q is none of %s", s, strings.Join(redriveStates(), ", "))
-				}
-			}
-			if limit < 0 {
-				return usagef("--limit: want 0 or more, not %d", limit)
-			}
-			return c.withAPI(func(api *client.Client) error {
-				return c.repeat(cmd.Context(), func(ctx context.Context, w io.Writer) error {
-					jobs, err := firstOf(api.RedriveJobs(ctx, states, pageOf(limit)), limit)
-					if err != nil {
-						return err
-					}
-					return render(c, w, c.redriveListing(jobs, false))
-				})
-			})
-		},
-	}
-	cmd.Flags().StringSliceVar(&states, "state", nil, "only redrives in this state (repeatable)")
-	cmd.Flags().IntVar(&limit, "limit", 50, "how many to list at most; 0 lists all")
-	_ = cmd.RegisterFlagCompletionFunc("state", fixed(redriveStates())) // the flag exists
-	return cmd
-}
-
-// pageOf is the size of the pages of a list that is limited so.
-func pageOf(limit int) int {
-	if limit > 0 {
-		return min(limit, pageSize)
-	}
-	return pageSize
-}
-
-// firstOf collects at most limit items, or all if it is 0.
-func firstOf[T any](all iter.Seq2[T, error], limit int) ([]T, error) {
-	var items []T
-	for item, err := range all {
-		if err != nil {
-			return nil, err
-		}
-		if items = append(items, item); len(items) == limit {
-			break
-		}
-	}
-	return items, nil
+	return listCommand(c, sessionList[client.RedriveJob]{
+		noun: "redrives", command: "millrace dlq redrives", states: redriveStates(), example: "running,stopped",
+		fetch: (*client.Client).RedriveJobs, listing: c.redriveListing,
+	})
 }
 
 func (c *cli) redriveListing(jobs []client.RedriveJob, single bool) listing[client.RedriveJob] {
@@ -175,38 +120,30 @@ func (c *cli) redrivesGetCommand() *cobra.Command {
 }
 
 func (c *cli) describeRedrive(w io.Writer, j client.RedriveJob) error {
-	tabs := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	line := func(name, value string) {
-		if value = oneLine(value); name == "State" {
-			value = painted(value, c.colours(), redriveColour(j))
-		}
-		if value != "" {
-			_, _ = fmt.Fprintf(tabs, "%s:\t%s\n", name, value) // Flush reports errors
-		}
-	}
+	about := c.factsOf(w, "State", redriveColour(j))
 	number := func(name string, n float64) {
 		if n != 0 {
-			line(name, fmt.Sprint(n))
+			about.line(name, fmt.Sprint(n))
 		}
 	}
-	line("ID", j.ID)
-	line("State", j.State)
-	line("Note", j.Note)
-	line("Letters", filterText(j.Filter))
-	line("Progress", progressText(j))
+	about.line("ID", j.ID)
+	about.line("State", j.State)
+	about.line("Note", j.Note)
+	about.line("Letters", filterText(j.Filter))
+	about.line("Progress", progressText(j))
 	number("Maximum", float64(j.Max))
 	number("Rate", j.Rate)
 	number("Stops above", j.StopOnErrors)
 	if j.NewID {
-		line("Event ids", "new ones")
+		about.line("Event ids", "new ones")
 	}
-	line("Created", c.timeText(&j.CreatedAt))
-	line("Finished", c.timeText(j.FinishedAt))
+	about.line("Created", c.timeText(&j.CreatedAt))
+	about.line("Finished", c.timeText(j.FinishedAt))
 	for _, a := range j.Actions {
 		a.RedriveID = ""
-		line("Action", c.actionText(a))
+		about.line("Action", c.actionText(a))
 	}
-	return tabs.Flush()
+	return about.end()
 }
 
 func progressText(j client.RedriveJob) string {
@@ -283,9 +220,6 @@ func (c *cli) redriveControl(verb, short string) *cobra.Command {
 	return cmd
 }
 
-// followEvery is how often a redrive is asked how far it is.
-const followEvery = 500 * time.Millisecond
-
 // startRedrive begins a redrive, and follows it if asked to.
 func (c *cli) startRedrive(ctx context.Context, api *client.Client, order client.Redrive, wait bool) error {
 	j, err := api.StartRedrive(ctx, order)
@@ -311,24 +245,9 @@ func (c *cli) startRedrive(ctx context.Context, api *client.Client, order client
 // followRedrive notes the progress of a redrive until it goes on no further.
 func (c *cli) followRedrive(ctx context.Context, api *client.Client, j client.RedriveJob) (client.RedriveJob, error) {
 	c.notef("redrive %s of %d letters", j.ID, j.Matched)
-	ticker := time.NewTicker(followEvery)
-	defer ticker.Stop()
-	shown := progressText(j)
-	for j.Running() {
-		select {
-		case <-ctx.Done():
-			return j, errors.New("the redrive goes on: see millrace dlq redrives get " + j.ID)
-		case <-ticker.C:
-		}
-		next, err := api.RedriveJob(ctx, j.ID)
-		if err != nil {
-			return j, fmt.Errorf("follow redrive %s, which goes on: %w", j.ID, err)
-		}
-		j = next
-		if text := progressText(j); text != shown {
-			c.notef("%s", text)
-			shown = text
-		}
-	}
-	return j, nil
+	return follow(ctx, c, j, following[client.RedriveJob]{
+		noun: "redrive", id: j.ID, status: "millrace dlq redrives get " + j.ID,
+		fetch:  func(ctx context.Context) (client.RedriveJob, error) { return api.RedriveJob(ctx, j.ID) },
+		goesOn: client.RedriveJob.Running, progress: progressText, shown: progressText(j),
+	})
 }

@@ -2,11 +2,9 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -135,26 +133,22 @@ func estimateText(e client.RebuildEstimate) string {
 
 // followRebuild shows the progress of a rebuild until it has ended.
 func (c *cli) followRebuild(ctx context.Context, api *client.Client, r client.Rebuild) (client.Rebuild, error) {
-	ticker := time.NewTicker(followEvery)
-	defer ticker.Stop()
-	shown := ""
-	for !r.Ended() {
-		if text := rebuildProgress(r); text != shown {
-			c.notef("%s", text)
-			shown = text
+	// What has ended is printed by the caller.
+	progress := func(r client.Rebuild) string {
+		if r.Ended() {
+			return ""
 		}
-		select {
-		case <-ctx.Done():
-			return r, errors.New("the " + r.Mode + " goes on: see millrace projections status " + r.Projection + " " + r.ID)
-		case <-ticker.C:
-		}
-		next, err := api.Rebuild(ctx, r.Projection, r.ID)
-		if err != nil {
-			return r, fmt.Errorf("follow rebuild %s, which goes on: %w", r.ID, err)
-		}
-		r = next
+		return rebuildProgress(r)
 	}
-	return r, nil
+	shown := progress(r)
+	if shown != "" {
+		c.notef("%s", shown)
+	}
+	return follow(ctx, c, r, following[client.Rebuild]{
+		noun: r.Mode, id: r.ID, status: "millrace projections status " + r.Projection + " " + r.ID,
+		fetch:  func(ctx context.Context) (client.Rebuild, error) { return api.Rebuild(ctx, r.Projection, r.ID) },
+		goesOn: func(r client.Rebuild) bool { return !r.Ended() }, progress: progress, shown: shown,
+	})
 }
 
 // rebuildProgress is a line that says how far a rebuild is:
@@ -223,34 +217,26 @@ func differencesText(r client.Rebuild) string {
 }
 
 func (c *cli) describeRebuild(w io.Writer, r client.Rebuild) error {
-	tabs := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	line := func(name, value string) {
-		if value = oneLine(value); name == "State" {
-			value = painted(value, c.colours(), rebuildColour(r))
-		}
-		if value != "" {
-			_, _ = fmt.Fprintf(tabs, "%s:\t%s\n", name, value) // Flush reports errors
-		}
-	}
-	line("ID", r.ID)
-	line("Projection", r.Projection)
-	line("Mode", r.Mode+" from "+r.From)
-	line("State", r.State)
-	line("Progress", rebuildProgress(r))
-	line("Differences", differencesText(r))
+	about := c.factsOf(w, "State", rebuildColour(r))
+	about.line("ID", r.ID)
+	about.line("Projection", r.Projection)
+	about.line("Mode", r.Mode+" from "+r.From)
+	about.line("State", r.State)
+	about.line("Progress", rebuildProgress(r))
+	about.line("Differences", differencesText(r))
 	if r.Rows != nil && r.RowsBuilt != nil {
-		line("Rows", fmt.Sprintf("%d in the tables, %d by the history", *r.Rows, *r.RowsBuilt))
+		about.line("Rows", fmt.Sprintf("%d in the tables, %d by the history", *r.Rows, *r.RowsBuilt))
 	}
 	if r.Carried != nil && r.Horizon != nil {
-		line("Carried over", fmt.Sprintf("%d rows that are older than %s", *r.Carried, c.timeText(r.Horizon)))
+		about.line("Carried over", fmt.Sprintf("%d rows that are older than %s", *r.Carried, c.timeText(r.Horizon)))
 	}
 	if r.Skipped > 0 {
-		line("Skipped", fmt.Sprintf("%d records, first %s", r.Skipped, r.SkippedFirst))
+		about.line("Skipped", fmt.Sprintf("%d records, first %s", r.Skipped, r.SkippedFirst))
 	}
-	line("By", r.Actor)
-	line("Reason", r.Reason)
-	line("Created", c.timeText(&r.CreatedAt))
-	line("Finished", c.timeText(r.FinishedAt))
-	line("Old until", c.timeText(r.OldUntil))
-	return tabs.Flush()
+	about.line("By", r.Actor)
+	about.line("Reason", r.Reason)
+	about.line("Created", c.timeText(&r.CreatedAt))
+	about.line("Finished", c.timeText(r.FinishedAt))
+	about.line("Old until", c.timeText(r.OldUntil))
+	return about.end()
 }

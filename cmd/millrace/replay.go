@@ -4,9 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -45,39 +43,10 @@ execution once more, see millrace executions rerun.`,
 }
 
 func (c *cli) replayListCommand() *cobra.Command {
-	var states []string
-	var limit int
-	cmd := &cobra.Command{
-		Use:     "list",
-		Aliases: []string{"ls"},
-		Short:   "List replays, the newest first",
-		Long:    `List replays, the newest first, in all states unless --state is given.`,
-		Example: `  millrace replay list --state running,stopped`,
-		Args:    args(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			for i, s := range states {
-				if states[i] = strings.ToUpper(strings.TrimSpace(s)); !slices.Contains(replayStates(), states[i]) {
-					return usagef("--state: %q is none of %s", s, strings.Join(replayStates(), ", "))
-				}
-			}
-			if limit < 0 {
-				return usagef("--limit: want 0 or more, not %d", limit)
-			}
-			return c.withAPI(func(api *client.Client) error {
-				return c.repeat(cmd.Context(), func(ctx context.Context, w io.Writer) error {
-					items, err := firstOf(api.Replays(ctx, states, pageOf(limit)), limit)
-					if err != nil {
-						return err
-					}
-					return render(c, w, c.replayListing(items, false))
-				})
-			})
-		},
-	}
-	cmd.Flags().StringSliceVar(&states, "state", nil, "only replays in this state (repeatable)")
-	cmd.Flags().IntVar(&limit, "limit", 50, "how many to list at most; 0 lists all")
-	_ = cmd.RegisterFlagCompletionFunc("state", fixed(replayStates())) // the flag exists
-	return cmd
+	return listCommand(c, sessionList[client.Replay]{
+		noun: "replays", command: "millrace replay", states: replayStates(), example: "running,stopped",
+		fetch: (*client.Client).Replays, listing: c.replayListing,
+	})
 }
 
 func (c *cli) replayListing(items []client.Replay, single bool) listing[client.Replay] {
@@ -213,37 +182,29 @@ func (c *cli) replayStatusCommand() *cobra.Command {
 }
 
 func (c *cli) describeReplay(w io.Writer, r client.Replay) error {
-	tabs := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	line := func(name, value string) {
-		if value = oneLine(value); name == "State" {
-			value = painted(value, c.colours(), replayColour(r))
-		}
-		if value != "" {
-			_, _ = fmt.Fprintf(tabs, "%s:\t%s\n", name, value) // Flush reports errors
-		}
-	}
-	line("ID", r.ID)
-	line("State", r.State)
-	line("Note", r.Note)
-	line("Progress", replayProgress(r))
-	line("Source", r.Source)
-	line("Events", replayFilterText(r.Filter))
-	line("Target", targetText(r.Target))
+	about := c.factsOf(w, "State", replayColour(r))
+	about.line("ID", r.ID)
+	about.line("State", r.State)
+	about.line("Note", r.Note)
+	about.line("Progress", replayProgress(r))
+	about.line("Source", r.Source)
+	about.line("Events", replayFilterText(r.Filter))
+	about.line("Target", targetText(r.Target))
 	if r.Rate > 0 {
-		line("Rate", fmt.Sprintf("%g per second", r.Rate))
+		about.line("Rate", fmt.Sprintf("%g per second", r.Rate))
 	}
 	if r.Max > 0 {
-		line("Maximum", fmt.Sprint(r.Max))
+		about.line("Maximum", fmt.Sprint(r.Max))
 	}
 	for _, x := range r.Consumers {
-		line("Consumer", consumerText(x))
+		about.line("Consumer", consumerText(x))
 	}
 	for _, x := range r.Refusals {
-		line("Refused", fmt.Sprintf("%s/%d@%d: %s", x.Topic, x.Partition, x.Offset, x.Problem))
+		about.line("Refused", fmt.Sprintf("%s/%d@%d: %s", x.Topic, x.Partition, x.Offset, x.Problem))
 	}
-	line("Created", c.timeText(&r.CreatedAt))
-	line("Started", c.timeText(r.StartedAt))
-	line("Finished", c.timeText(r.FinishedAt))
+	about.line("Created", c.timeText(&r.CreatedAt))
+	about.line("Started", c.timeText(r.StartedAt))
+	about.line("Finished", c.timeText(r.FinishedAt))
 	for _, a := range r.Actions {
 		text := fmt.Sprintf("%s %s by %s", a.At.UTC().Format(time.RFC3339), a.Action, a.Actor)
 		for _, more := range []string{a.Detail, a.Reason} {
@@ -251,14 +212,14 @@ func (c *cli) describeReplay(w io.Writer, r client.Replay) error {
 				text += ": " + more
 			}
 		}
-		line("Action", text)
+		about.line("Action", text)
 	}
 	if c.output == "wide" {
 		for _, p := range r.Partitions {
-			line("Partition", fmt.Sprintf("%s/%d: %d of %d..%d", p.Topic, p.Partition, p.Next, p.From, p.To))
+			about.line("Partition", fmt.Sprintf("%s/%d: %d of %d..%d", p.Topic, p.Partition, p.Next, p.From, p.To))
 		}
 	}
-	return tabs.Flush()
+	return about.end()
 }
 
 // barWidth is how many characters a bar of progress has.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"regexp"
@@ -173,26 +172,12 @@ func (c *cli) beginReplay(ctx context.Context, api *client.Client, f replayFlags
 // followReplay notes the progress of a replay until it goes on no further.
 func (c *cli) followReplay(ctx context.Context, api *client.Client, r client.Replay) (client.Replay, error) {
 	c.notef("replay %s to %s", r.ID, targetText(r.Target))
-	ticker := time.NewTicker(followEvery)
-	defer ticker.Stop()
-	shown := ""
-	for r.Goes() {
-		select {
-		case <-ctx.Done():
-			return r, errors.New("the replay goes on: see millrace replay status " + r.ID)
-		case <-ticker.C:
-		}
-		next, err := api.Replay(ctx, r.ID)
-		if err != nil {
-			return r, fmt.Errorf("follow replay %s, which goes on: %w", r.ID, err)
-		}
-		r = next
-		if text := strings.TrimSpace(replayProgress(r) + "  " + r.Note); text != shown {
-			c.notef("%s", text)
-			shown = text
-		}
-	}
-	return r, nil
+	return follow(ctx, c, r, following[client.Replay]{
+		noun: "replay", id: r.ID, status: "millrace replay status " + r.ID,
+		fetch:    func(ctx context.Context) (client.Replay, error) { return api.Replay(ctx, r.ID) },
+		goesOn:   client.Replay.Goes,
+		progress: func(r client.Replay) string { return strings.TrimSpace(replayProgress(r) + "  " + r.Note) },
+	})
 }
 
 // printPlan prints what a replay would do, and returns an error if it would be
