@@ -55,7 +55,7 @@ func (b *bench) measureEffects(ctx context.Context) (frame.Part, error) {
 			return nil, err
 		}
 		table := "bench_" + name
-		if _, err := b.pool.Exec(ctx, `CREATE TABLE `+table+` (place bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, key text NOT NULL, n integer NOT NULL)`); err != nil {
+		if _, err := b.Pool.Exec(ctx, `CREATE TABLE `+table+` (place bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, key text NOT NULL, n integer NOT NULL)`); err != nil {
 			return nil, err
 		}
 		records, err := b.records(topic, way.events)
@@ -85,7 +85,7 @@ func (b *bench) measureEffects(ctx context.Context) (frame.Part, error) {
 // checkEffects says whether each event has exactly one row, in order for its key.
 func (b *bench) checkEffects(ctx context.Context, table string, want int) error {
 	var rows, events, disordered int
-	err := b.pool.QueryRow(ctx, `
+	err := b.Pool.QueryRow(ctx, `
 		SELECT count(*), count(DISTINCT n), count(*) FILTER (WHERE n <= before)
 		FROM (SELECT n, lag(n) OVER (PARTITION BY key ORDER BY place) AS before FROM `+table+`) AS x`).Scan(&rows, &events, &disordered)
 	if err == nil && (rows != want || events != want || disordered != 0) {

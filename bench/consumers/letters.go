@@ -88,7 +88,7 @@ func (b *bench) file(ctx context.Context, l *letters, naming topics.Naming, dead
 	}
 	l.Filing = b.SpentSince(before, l.Letters)
 	var filed, open int
-	if err := b.pool.QueryRow(ctx, `SELECT count(*), count(*) FILTER (WHERE status = 'OPEN' AND consumer = 'bench') FROM dead_letters`).
+	if err := b.Pool.QueryRow(ctx, `SELECT count(*), count(*) FILTER (WHERE status = 'OPEN' AND consumer = 'bench') FROM dead_letters`).
 		Scan(&filed, &open); err != nil {
 		return err
 	}
@@ -115,7 +115,7 @@ func (b *bench) redrive(ctx context.Context, l *letters, naming topics.Naming, t
 	observing.Go(func() { _ = watch.Tail(watching, b.Brokers, topic) })
 	defer func() { stopWatching(); observing.Wait() }()
 
-	store := deadletter.New(deadletter.Config{Pool: b.pool, Naming: naming, TopicNames: func(ctx context.Context) ([]string, error) {
+	store := deadletter.New(deadletter.Config{Pool: b.Pool, Naming: naming, TopicNames: func(ctx context.Context) ([]string, error) {
 		found, err := admin.ListTopics(ctx)
 		names := make([]string, len(found))
 		for i, t := range found {
@@ -150,7 +150,7 @@ func (b *bench) runJob(ctx context.Context, store *deadletter.Store, letters int
 	running, stop := context.WithCancel(ctx)
 	var keeping sync.WaitGroup
 	defer func() { stop(); keeping.Wait() }()
-	keeper := deadletter.NewKeeper(store, lease.NewManager(b.pool, "keeper", 0, b.Log), deadletter.KeeperConfig{}, b.Log)
+	keeper := deadletter.NewKeeper(store, lease.NewManager(b.Pool, "keeper", 0, b.Log), deadletter.KeeperConfig{}, b.Log)
 	keeping.Go(func() { _ = keeper.Run(running) })
 	ticker := time.NewTicker(10 * time.Millisecond)
 	defer ticker.Stop()

@@ -41,14 +41,9 @@ import (
 	"context"
 	"errors"
 	"flag"
-	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"github.com/millrace/millrace/bench/internal/frame"
-	"github.com/millrace/millrace/internal/kafka"
-	"github.com/millrace/millrace/internal/postgres"
 )
 
 // options are the flags.
@@ -88,41 +83,16 @@ func main() {
 // bench is what all parts share.
 type bench struct {
 	options
-	*frame.Run
-	pool      *pgxpool.Pool
-	publisher *kafka.Publisher
+	*frame.Bench
 }
 
-func run(ctx context.Context, o options, r *frame.Run) (err error) {
-	if err := postgres.MigrateDSN(ctx, r.DSN); err != nil {
-		return err
-	}
-	b := &bench{options: o, Run: r}
-	if b.pool, err = b.Open(ctx, "bench"); err != nil {
-		return err
-	}
-	defer b.pool.Close()
-	if b.publisher, err = kafka.NewPublisher(b.Kafka(), kafka.PublisherConfig{}); err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, b.publisher.Close()) }()
-	for _, part := range []struct {
-		name    string
-		wanted  bool
-		measure func(context.Context) (frame.Part, error)
-	}{
-		{"effects", o.events > 0, b.measureEffects},
-		{"dead_letters", o.letters > 0, b.measureLetters},
-		{"chain", o.chain > 0, b.measureChain},
-	} {
-		if !part.wanted {
-			continue
-		}
-		found, err := part.measure(ctx)
-		if err != nil {
-			return fmt.Errorf("%s: %w", part.name, err)
-		}
-		r.Report(part.name, found)
-	}
-	return nil
+func run(ctx context.Context, o options, r *frame.Run) error {
+	return r.Bench(ctx, func(shared *frame.Bench) error {
+		b := &bench{options: o, Bench: shared}
+		return r.Measure(ctx,
+			frame.Measurement{Name: "effects", Wanted: o.events > 0, Measure: b.measureEffects},
+			frame.Measurement{Name: "dead_letters", Wanted: o.letters > 0, Measure: b.measureLetters},
+			frame.Measurement{Name: "chain", Wanted: o.chain > 0, Measure: b.measureChain},
+		)
+	})
 }

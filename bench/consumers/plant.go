@@ -50,7 +50,7 @@ func (b *bench) records(topic string, n int) ([]topics.Record, error) {
 func (b *bench) publish(ctx context.Context, records []topics.Record) error {
 	for len(records) > 0 {
 		n := min(len(records), 5000)
-		if err := errors.Join(b.publisher.PublishRecords(ctx, records[:n])...); err != nil {
+		if err := errors.Join(b.Publisher.PublishRecords(ctx, records[:n])...); err != nil {
 			return fmt.Errorf("fill the topic: %w", err)
 		}
 		records = records[n:]
@@ -61,7 +61,7 @@ func (b *bench) publish(ctx context.Context, records []topics.Record) error {
 // consume runs a consumer as Millrace does, until done says so.
 func (b *bench) consume(ctx context.Context, naming topics.Naming, c pipeline.Consumer, done func(context.Context) error) (err error) {
 	router, err := pipeline.NewRouter(pipeline.RouterConfig{
-		Store: inbox.New(b.pool, func() {}), DeadLetters: b.publisher, Naming: naming, GroupPrefix: "bench-" + b.Suffix + "-",
+		Store: inbox.New(b.Pool, func() {}), DeadLetters: b.Publisher, Naming: naming, GroupPrefix: "bench-" + b.Suffix + "-",
 		Infrastructure: []func(error) bool{postgres.IsInfrastructure, kafka.IsInfrastructure},
 		Registerer:     prometheus.NewRegistry(), Log: b.Log,
 		Subscribe: func(s pipeline.Subscription) (message.Subscriber, error) {
@@ -95,7 +95,7 @@ func (b *bench) rateUntil(ctx context.Context, n int, query string, args ...any)
 	var atFirst int
 	for {
 		var got int
-		if err := b.pool.QueryRow(ctx, query, args...).Scan(&got); err != nil {
+		if err := b.Pool.QueryRow(ctx, query, args...).Scan(&got); err != nil {
 			return 0, err
 		}
 		if got > 0 && first.IsZero() {

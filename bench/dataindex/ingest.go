@@ -83,7 +83,7 @@ func (b *bench) ingest(ctx context.Context, name string, events, batch int) (rat
 	if err != nil {
 		return 0, spent, err
 	}
-	if _, err := b.pool.Exec(ctx, `TRUNCATE workflow_instances, task_instances`); err != nil {
+	if _, err := b.Pool.Exec(ctx, `TRUNCATE workflow_instances, task_instances`); err != nil {
 		return 0, spent, err
 	}
 	index := projections.DataIndex(nil)
@@ -106,7 +106,7 @@ func (b *bench) ingest(ctx context.Context, name string, events, batch int) (rat
 // consume runs a consumer as Millrace does, until done says so.
 func (b *bench) consume(ctx context.Context, c pipeline.Consumer, done func(context.Context) error) (err error) {
 	router, err := pipeline.NewRouter(pipeline.RouterConfig{
-		Store: inbox.New(b.pool, func() {}), DeadLetters: b.publisher, GroupPrefix: "bench-" + b.Suffix + "-",
+		Store: inbox.New(b.Pool, func() {}), DeadLetters: b.Publisher, GroupPrefix: "bench-" + b.Suffix + "-",
 		Infrastructure: []func(error) bool{postgres.IsInfrastructure, kafka.IsInfrastructure},
 		Registerer:     prometheus.NewRegistry(), Log: b.Log,
 		Subscribe: func(s pipeline.Subscription) (message.Subscriber, error) {
@@ -140,7 +140,7 @@ func (b *bench) awaitPositions(ctx context.Context, topic string, n int) (float6
 	var atFirst int
 	for {
 		var got int
-		if err := b.pool.QueryRow(ctx, `SELECT coalesce(sum(greatest(next_offset, 0)), 0) FROM consumer_offsets WHERE topic = $1`, topic).Scan(&got); err != nil {
+		if err := b.Pool.QueryRow(ctx, `SELECT coalesce(sum(greatest(next_offset, 0)), 0) FROM consumer_offsets WHERE topic = $1`, topic).Scan(&got); err != nil {
 			return 0, err
 		}
 		if got > 0 && first.IsZero() {
@@ -160,7 +160,7 @@ func (b *bench) awaitPositions(ctx context.Context, topic string, n int) (float6
 // checkTables says whether the tables hold what was planted.
 func (b *bench) checkTables(ctx context.Context, p *planter) error {
 	var instances, tasks, letters int
-	err := b.pool.QueryRow(ctx, `SELECT
+	err := b.Pool.QueryRow(ctx, `SELECT
 		(SELECT count(*) FROM workflow_instances WHERE status = 'COMPLETED' AND name = 'order' AND "end" IS NOT NULL AND output IS NOT NULL),
 		(SELECT count(*) FROM task_instances WHERE status = 'COMPLETED' AND "start" IS NOT NULL AND "end" IS NOT NULL),
 		(SELECT count(*) FROM dead_letters)`).Scan(&instances, &tasks, &letters)

@@ -89,7 +89,7 @@ func (b *bench) measureLatency(ctx context.Context) (frame.Part, error) {
 
 // serveGraphQL answers GraphQL over HTTP until stop is called.
 func (b *bench) serveGraphQL(ctx context.Context) (url string, stop func(), err error) {
-	api := graphql.New(graphql.Deps{DB: b.pool, Logger: b.Log}, graphql.Config{})
+	api := graphql.New(graphql.Deps{DB: b.Pool, Logger: b.Log}, graphql.Config{})
 	fail := func(w http.ResponseWriter, _ *http.Request, err error) {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 	}
@@ -132,7 +132,7 @@ func (b *bench) begin(ctx context.Context, p *planter, w *watch, duration time.D
 		}
 		w.expect(id, due)
 		publishing.Go(func() {
-			faults[i] = errors.Join(b.publisher.PublishRecords(ctx, []topics.Record{record})...)
+			faults[i] = errors.Join(b.Publisher.PublishRecords(ctx, []topics.Record{record})...)
 			published[i] = time.Since(due)
 		})
 	}

@@ -50,11 +50,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"github.com/millrace/millrace/bench/internal/frame"
-	"github.com/millrace/millrace/internal/kafka"
-	"github.com/millrace/millrace/internal/postgres"
 )
 
 // options are the flags.
@@ -116,41 +112,16 @@ func main() {
 // bench is what all parts share.
 type bench struct {
 	options
-	*frame.Run
-	pool      *pgxpool.Pool
-	publisher *kafka.Publisher
+	*frame.Bench
 }
 
-func run(ctx context.Context, o options, r *frame.Run) (err error) {
-	if err := postgres.MigrateDSN(ctx, r.DSN); err != nil {
-		return err
-	}
-	b := &bench{options: o, Run: r}
-	if b.pool, err = b.Open(ctx, "bench"); err != nil {
-		return err
-	}
-	defer b.pool.Close()
-	if b.publisher, err = kafka.NewPublisher(b.Kafka(), kafka.PublisherConfig{}); err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, b.publisher.Close()) }()
-	for _, part := range []struct {
-		name    string
-		wanted  bool
-		measure func(context.Context) (frame.Part, error)
-	}{
-		{"ingest", o.events > 0, b.measureIngest},
-		{"latency", o.duration > 0, b.measureLatency},
-		{"live_streams", o.clients > 0, b.measureStreams},
-	} {
-		if !part.wanted {
-			continue
-		}
-		found, err := part.measure(ctx)
-		if err != nil {
-			return fmt.Errorf("%s: %w", part.name, err)
-		}
-		r.Report(part.name, found)
-	}
-	return nil
+func run(ctx context.Context, o options, r *frame.Run) error {
+	return r.Bench(ctx, func(shared *frame.Bench) error {
+		b := &bench{options: o, Bench: shared}
+		return r.Measure(ctx,
+			frame.Measurement{Name: "ingest", Wanted: o.events > 0, Measure: b.measureIngest},
+			frame.Measurement{Name: "latency", Wanted: o.duration > 0, Measure: b.measureLatency},
+			frame.Measurement{Name: "live_streams", Wanted: o.clients > 0, Measure: b.measureStreams},
+		)
+	})
 }

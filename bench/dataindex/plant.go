@@ -60,7 +60,7 @@ func (b *bench) plant(ctx context.Context, p *planter, events int) (n int, err e
 		if err != nil {
 			return n, err
 		}
-		if err := errors.Join(b.publisher.PublishRecords(ctx, records)...); err != nil {
+		if err := errors.Join(b.Publisher.PublishRecords(ctx, records)...); err != nil {
 			return n, fmt.Errorf("fill the topic: %w", err)
 		}
 		n += len(records)

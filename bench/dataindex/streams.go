@@ -148,7 +148,7 @@ func (b *bench) serveStreams(ctx context.Context, topic string) (url string, sto
 		return "", nil, err
 	}
 	hub := sse.NewHub(topics.ExecutionEvents, sse.NewKafkaLog(b.Kafka(), admin, topic), b.Log, nil)
-	live := sse.NewStreams(eventlog.NewReader(b.pool), sse.Config{Max: b.clients}, hub)
+	live := sse.NewStreams(eventlog.NewReader(b.Pool), sse.Config{Max: b.clients}, hub)
 	running, end := context.WithCancel(ctx)
 	var hubs sync.WaitGroup
 	hubs.Go(func() { _ = hub.Run(running) }) // what it cannot do shows at the clients
@@ -193,7 +193,7 @@ func (b *bench) tell(ctx context.Context, topic string, t told) ([]time.Duration
 			break
 		}
 		publishing.Go(func() {
-			faults[i] = errors.Join(b.publisher.PublishRecords(ctx, []topics.Record{env.Record(topic, []byte(execution))})...)
+			faults[i] = errors.Join(b.Publisher.PublishRecords(ctx, []topics.Record{env.Record(topic, []byte(execution))})...)
 			published[i] = time.Since(due)
 		})
 	}

@@ -2,6 +2,8 @@ package frame
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -34,4 +36,52 @@ func (r *Run) CreateTopic(ctx context.Context, name string, partitions int) (str
 	name = "bench_" + name + "_" + r.Suffix
 	_, err = admin.EnsureTopics(ctx, []kafka.TopicConfig{{Name: name, Partitions: int32(partitions), ReplicationFactor: -1}})
 	return name, err
+}
+
+// Bench is a run whose parts share a database with its tables and a publisher.
+type Bench struct {
+	*Run
+	Pool      *pgxpool.Pool
+	Publisher *kafka.Publisher
+}
+
+// Bench prepares the database, opens both, and closes them once use has returned.
+func (r *Run) Bench(ctx context.Context, use func(*Bench) error) (err error) {
+	if err := postgres.MigrateDSN(ctx, r.DSN); err != nil {
+		return err
+	}
+	b := &Bench{Run: r}
+	if b.Pool, err = r.Open(ctx, "bench"); err != nil {
+		return err
+	}
+	defer b.Pool.Close()
+	if b.Publisher, err = kafka.NewPublisher(r.Kafka(), kafka.PublisherConfig{}); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.Publisher.Close()) }()
+	return use(b)
+}
+
+// Measurement makes one part of a report, under its name in JSON.
+type Measurement struct {
+	Name string
+	// Wanted is false when flags leave the part out.
+	Wanted  bool
+	Measure func(context.Context) (Part, error)
+}
+
+// Measure makes the parts that are wanted, one after the other, and reports them. The
+// first that fails ends it.
+func (r *Run) Measure(ctx context.Context, parts ...Measurement) error {
+	for _, part := range parts {
+		if !part.Wanted {
+			continue
+		}
+		found, err := part.Measure(ctx)
+		if err != nil {
+			return fmt.Errorf("%s: %w", part.Name, err)
+		}
+		r.Report(part.Name, found)
+	}
+	return nil
 }
