@@ -3,6 +3,7 @@
 package jobstest
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -136,8 +137,8 @@ func (s *Shell) Fail(ctx context.Context, f jobs.Failure) error {
 			return
 		}
 		var runAt time.Time
-		if s.Backoff > 0 {
-			runAt = h.Now.Add(s.Backoff)
+		if wait := cmp.Or(f.RetryAfter, s.Backoff); wait > 0 {
+			runAt = h.Now.Add(wait)
 		}
 		w.Again = append(w.Again, jobs.Again{Held: h, Attempt: h.Attempt + 1, RetriesRemaining: h.RetriesRemaining - 1, RunAt: runAt, Variables: json.RawMessage(`{}`)})
 	})[0]
