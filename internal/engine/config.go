@@ -27,6 +27,7 @@ type Plans interface {
 
 // Jobs is what the engine asks of jobs within its transactions: jobs.Store.
 type Jobs interface {
+	// Lock is preceded by what turns off reading tables from end to end.
 	Lock(b *pgx.Batch, ids []uuid.UUID, locked map[uuid.UUID]jobs.Held)
 	Queue(b *pgx.Batch, w jobs.Writes) (jobs.Queued, error)
 	Woken(types []string)

@@ -84,6 +84,7 @@ func (s *Shell) write(ctx context.Context, first func(*pgx.Batch), decide func(m
 		if len(ids) > 0 {
 			var lock pgx.Batch
 			s.lockInstances(&lock, ids)
+			lock.Queue(jobs.PlanSQL)
 			s.Store.Lock(&lock, ids, held)
 			if err := tx.SendBatch(ctx, &lock).Close(); err != nil {
 				return err
