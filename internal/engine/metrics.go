@@ -20,6 +20,8 @@ type metrics struct {
 	repeated    prometheus.Counter
 	fired       *prometheus.CounterVec
 	purged      prometheus.Counter
+	delayed     prometheus.Counter
+	late        prometheus.Counter
 }
 
 func newMetrics(reg prometheus.Registerer, e *Engine) *metrics {
@@ -44,6 +46,10 @@ func newMetrics(reg prometheus.Registerer, e *Engine) *metrics {
 			Name: "millrace_engine_timers_fired_total", Help: "Timers of instances that fired, by kind."}, []string{"kind"}),
 		purged: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "millrace_engine_instances_removed_total", Help: "Instances that were removed after their retention."}),
+		delayed: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "millrace_engine_next_delayed_total", Help: "Workflows that were to follow another one and could not be started: their definition was not there."}),
+		late: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "millrace_engine_next_started_late_total", Help: "Those of millrace_engine_next_delayed_total that were started since."}),
 	}
 	waiting := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "millrace_engine_requests_waiting", Help: "Requests that wait for a transaction of the workflow engine."},
@@ -55,7 +61,7 @@ func newMetrics(reg prometheus.Registerer, e *Engine) *metrics {
 			return float64(n)
 		})
 	if reg != nil {
-		reg.MustRegister(m.started, m.completed, m.steps, m.transaction, m.size, m.refused, m.repeated, m.fired, m.purged, waiting)
+		reg.MustRegister(m.started, m.completed, m.steps, m.transaction, m.size, m.refused, m.repeated, m.fired, m.purged, m.delayed, m.late, waiting)
 	}
 	return m
 }
@@ -67,6 +73,8 @@ type tally struct {
 	steps   map[workflow.StepType]int
 	fired   map[workflow.TimerKind]int
 	retries int
+	// delayed and late count instances that are to follow others.
+	delayed, late int
 }
 
 func (t *tally) note(before workflow.Status, c workflow.Changes) {
@@ -100,6 +108,8 @@ func (m *metrics) count(t *tally) {
 	if t.started > 0 {
 		m.started.Add(float64(t.started))
 	}
+	m.delayed.Add(float64(t.delayed))
+	m.late.Add(float64(t.late))
 	for outcome, n := range t.ended {
 		m.completed.WithLabelValues(outcome).Add(float64(n))
 	}

@@ -1376,7 +1376,10 @@ type WorkflowInstance struct {
 	// Ties it to what else happened for the same reason.
 	CorrelationId string `protobuf:"bytes,109,opt,name=correlation_id,json=correlationId,proto3" json:"correlation_id,omitempty"`
 	// When it changed last.
-	UpdatedAt     *timestamppb.Timestamp `protobuf:"bytes,110,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
+	UpdatedAt *timestamppb.Timestamp `protobuf:"bytes,110,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
+	// Something to know of an instance that is not in trouble: the next workflow could not
+	// be started yet.
+	Notice        string `protobuf:"bytes,111,opt,name=notice,proto3" json:"notice,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1556,6 +1559,13 @@ func (x *WorkflowInstance) GetUpdatedAt() *timestamppb.Timestamp {
 		return x.UpdatedAt
 	}
 	return nil
+}
+
+func (x *WorkflowInstance) GetNotice() string {
+	if x != nil {
+		return x.Notice
+	}
+	return ""
 }
 
 // StepExecution is a step that an instance has entered.
@@ -6672,7 +6682,7 @@ const file_millrace_sdk_v1_engine_proto_rawDesc = "" +
 	"\vparticipant\x18\x03 \x01(\tR\vparticipant\x121\n" +
 	"\x05input\x18\x04 \x03(\v2\x1b.millrace.sdk.v1.AssignmentR\x05input\x122\n" +
 	"\x05retry\x18\x05 \x01(\v2\x1c.millrace.sdk.v1.RetryPolicyR\x05retry\x12\x18\n" +
-	"\atimeout\x18\x06 \x01(\tR\atimeout\"\xd9\x06\n" +
+	"\atimeout\x18\x06 \x01(\tR\atimeout\"\xf1\x06\n" +
 	"\x10WorkflowInstance\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12#\n" +
 	"\rdefinition_id\x18\x02 \x01(\tR\fdefinitionId\x12-\n" +
@@ -6697,7 +6707,8 @@ const file_millrace_sdk_v1_engine_proto_rawDesc = "" +
 	"\x10next_instance_id\x18l \x01(\tR\x0enextInstanceId\x12%\n" +
 	"\x0ecorrelation_id\x18m \x01(\tR\rcorrelationId\x129\n" +
 	"\n" +
-	"updated_at\x18n \x01(\v2\x1a.google.protobuf.TimestampR\tupdatedAt\"\x88\x04\n" +
+	"updated_at\x18n \x01(\v2\x1a.google.protobuf.TimestampR\tupdatedAt\x12\x16\n" +
+	"\x06notice\x18o \x01(\tR\x06notice\"\x88\x04\n" +
 	"\rStepExecution\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1f\n" +
 	"\vinstance_id\x18\x02 \x01(\tR\n" +
