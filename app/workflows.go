@@ -65,6 +65,8 @@ type engineParams struct {
 	Metrics     prometheus.Registerer
 }
 
+// newEngine makes the engine. Every process that has one prepares the topics of jobs, since
+// each goes by what it knows of them.
 func newEngine(l *loops, p engineParams) *engine.Engine {
 	w := p.Config.Workflows
 	e := engine.New(engine.Config{
@@ -76,6 +78,9 @@ func newEngine(l *loops, p engineParams) *engine.Engine {
 		Metrics:     p.Metrics, Log: p.Log,
 	})
 	l.run("workflow engine", e.Run)
+	if p.Jobs.Mode() == jobs.KafkaOutbox {
+		l.run("topics of job types", func(ctx context.Context) error { return e.RunPreparation(ctx, p.Definitions) })
+	}
 	return e
 }
 

@@ -31,6 +31,8 @@ type Jobs interface {
 	Lock(b *pgx.Batch, ids []uuid.UUID, locked map[uuid.UUID]jobs.Held)
 	Queue(b *pgx.Batch, w jobs.Writes) (jobs.Queued, error)
 	Woken(types []string)
+	// Prepare tells of types of which there may be jobs soon. It does not block.
+	Prepare(types []string)
 }
 
 // Signals wakes those who wait for a name; see postgres.Signals.
