@@ -200,7 +200,7 @@ func TestAChainWaitsForItsDefinition(t *testing.T) {
 	assert.Contains(t, i.Notice, "one")
 	assert.Equal(t, i.Notice, w.get(i.ID).Notice)
 	assert.Contains(t, w.kinds(i.ID), string(workflow.NextDelayed))
-	assert.EqualValues(t, 1, w.counted("millrace_engine_next_delayed_total"))
+	assert.Equal(t, 1, int(w.counted("millrace_engine_next_delayed_total")))
 	w.timers()
 
 	// It is tried again, and again with a longer pause.

@@ -156,7 +156,11 @@ func (u *unit) fire(ctx context.Context, key timerKey) error {
 	case timerStart:
 		err = u.begin(ctx, l)
 	case timerCancel:
-		err = u.advance(ctx, l, workflow.Input{Kind: workflow.Cancel, Compensate: true, Reason: "the instance above it does not wait for it any more"})
+		in := workflow.Input{Kind: workflow.Cancel, Compensate: true, Reason: "the instance above it does not wait for it any more"}
+		if key.index == cancelPurged {
+			in.Compensate, in.Actor, in.Reason = false, "purge", "what is known of its user is erased"
+		}
+		err = u.advance(ctx, l, in)
 	case timerNext:
 		u.chainAgain(ctx, l, key.index)
 	case timerChild:
