@@ -28,7 +28,7 @@ func (e *Engine) input(ctx context.Context, id uuid.UUID, in workflow.Input, set
 		return Instance{}, err
 	}
 	var out Instance
-	err := e.ask(ctx, e.laneOf(id), newRequest(needs{instance: id}, func(ctx context.Context, u *unit) error {
+	err := e.ask(ctx, newRequest(needs{instance: id}, func(ctx context.Context, u *unit) error {
 		l, err := u.find(id)
 		if err != nil {
 			return err

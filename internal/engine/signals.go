@@ -87,7 +87,7 @@ func (e *Engine) Correlate(ctx context.Context, r CorrelateRequest) (CorrelateRe
 			return u.correlate(ctx, row, ttl, &result)
 		})
 		ask.weight = len(row.variables)
-		if err := e.ask(ctx, e.anyLane(), ask); !errors.Is(err, errMoved) {
+		if err := e.ask(ctx, ask); !errors.Is(err, errMoved) {
 			return result, err
 		}
 	}
@@ -328,7 +328,7 @@ func (e *Engine) sweepSignals(ctx context.Context) error {
 		return fmt.Errorf("look for kept signals: %w", err)
 	}
 	for _, k := range kept {
-		if err := e.ask(ctx, e.anyLane(), keptRequest(k.id, k.signalKey)); err != nil {
+		if err := e.ask(ctx, keptRequest(k.id, k.signalKey)); err != nil {
 			return err
 		}
 	}

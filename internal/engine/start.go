@@ -41,12 +41,7 @@ func (e *Engine) StartMany(ctx context.Context, rs []StartRequest) ([]Instance, 
 	if len(requests) == 0 {
 		return found, errs
 	}
-	// What a client may ask for twice at once is best asked for in one lane.
-	l := e.anyLane()
-	if id := requests[0].needs.exists; id != uuid.Nil {
-		l = e.laneOf(id)
-	}
-	for i, err := range e.askAll(ctx, l, requests) {
+	for i, err := range e.askAll(ctx, requests) {
 		errs[place[i]] = err
 		if err != nil {
 			found[place[i]] = Instance{}
@@ -102,7 +97,7 @@ func (e *Engine) seed(ctx context.Context, r StartRequest) (seed, error) {
 	case r.Version < 0:
 		return seed{}, fmt.Errorf("version %d of a definition cannot be; leave it out for the latest: %w", r.Version, ErrInvalid)
 	case r.Priority < 0 || r.Priority > 5:
-		return seed{}, fmt.Errorf("priority is %d, want 1 (first) to 5: %w", r.Priority, ErrInvalid)
+		return seed{}, fmt.Errorf("priority is %d, want 1 to 5 (the most urgent): %w", r.Priority, ErrInvalid)
 	}
 	plan, version, err := e.config.Plans.Plan(ctx, r.DefinitionID, r.Version)
 	if err != nil {

@@ -72,7 +72,7 @@ func (e *Engine) CompleteUserTask(ctx context.Context, c CompleteUserTaskRequest
 		return nil
 	})
 	r.weight = len(c.Variables)
-	return e.ask(ctx, e.laneOf(c.InstanceID), r)
+	return e.ask(ctx, r)
 }
 
 // noTask words that a step has no user task.
