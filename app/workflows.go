@@ -35,7 +35,7 @@ func newDefinitions(l *loops, pool *pgxpool.Pool, signals *postgres.Signals) *de
 func newJobs(
 	l *loops, cfg configs.Config, c *connections, signals *postgres.Signals, h *health.Health, log *slog.Logger, reg prometheus.Registerer,
 ) (*jobs.Store, error) {
-	config := jobs.Config{Pool: c.pool, Mode: jobs.Mode(cfg.Jobs.DispatchMode), Signals: signals, Metrics: reg, Log: log}
+	config := jobs.Config{Pool: c.pool, Mode: jobs.Mode(cfg.Jobs.DispatchMode), Lease: cfg.Jobs.Lease, Signals: signals, Metrics: reg, Log: log}
 	if c.admin != nil {
 		config.Topics = jobTopics{c.admin, cfg}
 	}
@@ -75,6 +75,7 @@ func newEngine(l *loops, p engineParams) *engine.Engine {
 		Transactions: w.Transactions, TransactionSize: w.TransactionSize, Queue: w.Queue,
 		Retention:   p.Config.Retention.Workflows,
 		NoLifecycle: !w.Lifecycle || p.Config.Brokerless(),
+		NoAudit:     !w.AuditLog,
 		Metrics:     p.Metrics, Log: p.Log,
 	})
 	l.run("workflow engine", e.Run)

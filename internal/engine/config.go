@@ -99,6 +99,9 @@ type Config struct {
 	Retention time.Duration
 	// NoLifecycle turns the events on flow-lifecycle-out off.
 	NoLifecycle bool
+	// NoAudit leaves out of the journal what only an audit log needs. The history of
+	// instances, sagas and their events are told by the rest.
+	NoAudit bool
 	// Metrics may be nil, a nil Log discards.
 	Metrics prometheus.Registerer
 	Log     *slog.Logger

@@ -93,6 +93,9 @@ func (w wanted) none() bool {
 	return len(w.instances) == 0 && len(w.jobs) == 0 && len(w.timers) == 0 && len(w.waits) == 0 && len(w.existing) == 0
 }
 
+// locks reports whether rows of instances are locked.
+func (w wanted) locks() bool { return len(w.instances) > 0 || len(w.jobs) > 0 || len(w.waits) > 0 }
+
 // load queues the statements that lock and read what is wanted. Each sees what was
 // committed when it begins, so what is read after the locks is as it is under them.
 func (u *unit) load(b *writes, w wanted) {
@@ -104,7 +107,7 @@ func (u *unit) load(b *writes, w wanted) {
 		var off string
 		return r.Scan(&u.now, &u.xid, &off, &off, &off, &off)
 	})
-	if len(w.instances) > 0 || len(w.jobs) > 0 || len(w.waits) > 0 {
+	if w.locks() {
 		names, keys := make([]string, len(w.waits)), make([]string, len(w.waits))
 		for i, k := range w.waits {
 			names[i], keys[i] = k.signal, k.key
