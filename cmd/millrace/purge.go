@@ -24,10 +24,11 @@ func (c *cli) purgeCommand() *cobra.Command {
 		Short: "Erase everything that is known of a user",
 		Long: `Erase everything that is known of a user: the executions that the user asked for, and
 the workflows that the user started, up to now, with their input, output, results,
-history, jobs, tasks, events, views, idempotency keys and dead letters; the events about them in the outbox; and, unless --tenant names one, events
-that name the user as their subject or key. It shows what it would erase and asks first.
+history, jobs, tasks, events, views, idempotency keys and dead letters; the events
+about them in the outbox; and, unless --tenant names one, events that name the user as
+their subject or key. It shows what it would erase and asks first.
 
-Executions and workflows that have not ended are left until they end, or cancelled with --cancel.
+What has not ended is left until it ends, or cancelled with --cancel.
 The servers carry the purge out; it goes on when they are restarted, and can be asked
 for again. Its audit does not name the user.
 
