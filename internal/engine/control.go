@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/google/uuid"
 
@@ -14,9 +13,9 @@ import (
 func refusal(l *live, err error) error {
 	switch {
 	case errors.Is(err, workflow.ErrStale):
-		return fmt.Errorf("instance %s: %w: %w", l.id, ErrConflict, err)
+		return workflow.Refuse(errors.Join(ErrConflict, err), "instance %s: %v", l.id, err)
 	case errors.Is(err, workflow.ErrBadInput):
-		return fmt.Errorf("instance %s: %w: %w", l.id, ErrInvalid, err)
+		return workflow.Refuse(errors.Join(ErrInvalid, err), "instance %s: %v", l.id, err)
 	}
 	return err
 }

@@ -184,7 +184,7 @@ func reply(c CommandReply) *request {
 		}
 		number, open := commandActivity(l.id, l.state, c.CommandID)
 		if !open {
-			return fmt.Errorf("command %s of instance %s is not waited for: the instance is %s: %w", c.CommandID, l.id, l.state.Status, ErrConflict)
+			return workflow.Refuse(ErrConflict, "command %s of instance %s is not waited for: the instance is %s", c.CommandID, l.id, l.state.Status)
 		}
 		in := workflow.Input{
 			Kind: workflow.ActivityCompleted, Activity: number, Attempt: c.Attempt, Result: c.Result, Actor: c.Actor,
@@ -217,7 +217,7 @@ func text(s string) string {
 
 func storableText(name, value string) error {
 	if text(value) != value {
-		return fmt.Errorf("the %s is longer than %d bytes, or not UTF-8 without zero bytes: %w", name, maxText, ErrInvalid)
+		return workflow.Refuse(ErrInvalid, "the %s is longer than %d bytes, or not UTF-8 without zero bytes", name, maxText)
 	}
 	return nil
 }
