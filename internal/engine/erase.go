@@ -70,11 +70,15 @@ const (
 )
 
 // AskCancel has instances cancelled, for a purge, within a transaction of the caller's. It
-// locks none of them: whoever fires timers does it, soon. What they have done is not undone.
+// locks none of them: whoever fires timers does it, soon. What they have done is not
+// undone. Children end with what stands above them.
 func AskCancel(ctx context.Context, tx pgx.Tx, ids []uuid.UUID) error {
 	_, err := tx.Exec(ctx, `
 		INSERT INTO wf_timers (instance_id, step, kind, index, due_at)
-		SELECT i.id, 0, $2, $3, clock_timestamp() FROM wf_instances i WHERE i.id = ANY($1::uuid[]) AND i.ended_at IS NULL ORDER BY i.id
+		SELECT i.id, 0, $2, $3, clock_timestamp() FROM wf_instances i
+		WHERE i.id = ANY($1::uuid[]) AND i.ended_at IS NULL
+			AND NOT EXISTS (SELECT FROM wf_instances p WHERE p.id = i.parent_instance_id AND p.ended_at IS NULL)
+		ORDER BY i.id
 		ON CONFLICT DO NOTHING`, ids, string(timerCancel), cancelPurged)
 	if err != nil {
 		return fmt.Errorf("have instances cancelled: %w", err)
