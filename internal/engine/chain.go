@@ -34,7 +34,7 @@ func (u *unit) chain(ctx context.Context, l *live, definition string) {
 	case err == nil:
 		l.next = next.id
 	default:
-		u.engine.log.ErrorContext(ctx, "the workflow that follows another one cannot be started, this will be repeated",
+		u.engine.log.WarnContext(ctx, "the workflow that follows another one cannot be started, this will be repeated",
 			"instance_id", l.id, "definition", l.definition, "next_definition", definition, "error", err)
 		l.state.Owed = definition
 		u.setTimer(timerKey{instance: l.id, kind: timerNext}, u.now.Add(nextRetryMin))

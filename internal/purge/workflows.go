@@ -7,6 +7,21 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
+// theirWorkflowsSQL finds the workflows of a user in a page of all, and where the page
+// ends. What began since the purge did belongs to it when it came of something that does:
+// as a child, the next one of a chain, or an execution. Grandchildren come with the round
+// after that in which their parent was erased.
+const theirWorkflowsSQL = `
+	WITH page AS MATERIALIZED (
+		SELECT id, user_id, tenant, started_at, ended_at, ARRAY[parent_instance_id, previous_instance_id, execution_id] AS origins
+		FROM wf_instances WHERE id > $1 ORDER BY id LIMIT $2)
+	SELECT p.id, p.ended_at IS NOT NULL, false FROM page p
+	WHERE p.user_id = $3 AND ($4 = '' OR p.tenant = $4) AND (p.started_at <= $5
+		OR EXISTS (SELECT FROM wf_instances o WHERE o.id = ANY(p.origins) AND o.started_at <= $5)
+		OR EXISTS (SELECT FROM purged_executions x WHERE x.id = ANY(p.origins) AND x.purge = $6))
+	UNION ALL SELECT max(id::text)::uuid, false, true FROM page
+	ORDER BY 3, 1`
+
 // eraseWorkflows erases the instances of workflows that the user has started, of a page
 // of all. Those that have not ended wait. There is no index by user, as with executions:
 // each start would pay for it.
@@ -15,11 +30,7 @@ func (s *Store) eraseWorkflows(ctx context.Context, j *job) error {
 	if j.cursor != "" {
 		cursor = uuid.MustParse(j.cursor)
 	}
-	rows, err := j.tx.Query(ctx, `
-		WITH page AS MATERIALIZED (SELECT id, user_id, tenant, started_at, ended_at FROM wf_instances WHERE id > $1 ORDER BY id LIMIT $2)
-		SELECT p.id, p.ended_at IS NOT NULL, false FROM page p WHERE p.user_id = $3 AND ($4 = '' OR p.tenant = $4) AND p.started_at <= $5
-		UNION ALL SELECT max(id::text)::uuid, false, true FROM page
-		ORDER BY 3, 1`, cursor, scanRows, j.user, j.tenant, j.begun)
+	rows, err := j.tx.Query(ctx, theirWorkflowsSQL, cursor, scanRows, j.user, j.tenant, j.begun, j.id)
 	if err != nil {
 		return err
 	}

@@ -72,7 +72,18 @@ func TestAPurgeErasesTheWorkflowsOfAUser(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []int64{1, 1, 1}, []int64{erased[Workflows], erased[Events], erased[DeadLetters]})
 	assert.EqualValues(t, 1, waiting[WorkflowsNotEnded])
-	p := b.work(b.store, b.create(r).ID)
+	created := b.create(r)
+	// What comes of it since belongs to it, and what else the user begins does not.
+	came, cameOfThat, fresh := start("ada", "acme"), start("ada", "acme"), start("ada", "acme")
+	list, err = queue.Claim(t.Context(), jobs.ClaimRequest{WorkerID: "w", Types: []string{"work"}, Max: 10})
+	require.NoError(t, err)
+	for _, j := range list {
+		require.NoError(t, e.CompleteJob(t.Context(), jobs.Completion{Holder: jobs.Holder{JobID: j.ID, WorkerID: "w"}}))
+	}
+	b.exec(`UPDATE outbox_events SET status = 'PUBLISHED', published_at = now()`)
+	b.exec(`UPDATE wf_instances SET previous_instance_id = $2 WHERE id = $1`, came, open)
+	b.exec(`UPDATE wf_instances SET parent_instance_id = $2 WHERE id = $1`, cameOfThat, came)
+	p := b.work(b.store, created.ID)
 	assert.Equal(t, Waiting, p.State)
 	assert.Equal(t, Counts{WorkflowsNotEnded: 1}, p.Waiting)
 	left := func(id uuid.UUID) int {
@@ -80,7 +91,8 @@ func TestAPurgeErasesTheWorkflowsOfAUser(t *testing.T) {
 			`' UNION ALL SELECT FROM jobs WHERE instance_id = '` + id.String() + `' UNION ALL SELECT FROM saga_views WHERE id = '` + id.String() + `') AS x`)
 	}
 	assert.Zero(t, left(mine)+len(b.left(mine.String())))
-	for _, id := range []uuid.UUID{open, other, theirs} {
+	assert.Zero(t, left(came)+left(cameOfThat))
+	for _, id := range []uuid.UUID{open, other, theirs, fresh} {
 		assert.Positive(t, left(id))
 	}
 
@@ -102,7 +114,7 @@ func TestAPurgeErasesTheWorkflowsOfAUser(t *testing.T) {
 	b.exec(`UPDATE purges SET next_at = clock_timestamp() WHERE state = 'WAITING'`)
 	p = b.work(b.store, p.ID)
 	assert.Equal(t, Done, p.State)
-	assert.EqualValues(t, 2, p.Erased[Workflows])
+	assert.EqualValues(t, 4, p.Erased[Workflows])
 	assert.Zero(t, left(open))
 	assert.Positive(t, left(theirs)+left(other))
 }
