@@ -254,12 +254,18 @@ func (c *crasher) bury(hurry bool) {
 		_, err := c.in.db.Exec(t.Context(), sql)
 		require.NoError(t, err)
 	}
-	admin := kadm.NewClient(c.kafka)
+	evict(t, c.kafka, func(group string) bool { return c.alive == "" || !strings.Contains(group, c.alive) })
+}
+
+// evict ends the memberships of consumer groups, as time would once nobody is heard of.
+func evict(t *testing.T, kafka *kgo.Client, from func(group string) bool) {
+	t.Helper()
+	admin := kadm.NewClient(kafka)
 	groups, err := admin.DescribeGroups(t.Context())
 	require.NoError(t, err)
 	for _, g := range groups.Sorted() {
 		request := kmsg.NewPtrLeaveGroupRequest()
-		if request.Group = g.Group; c.alive != "" && strings.Contains(g.Group, c.alive) {
+		if request.Group = g.Group; !from(g.Group) {
 			continue
 		}
 		for _, m := range g.Members {
@@ -268,7 +274,7 @@ func (c *crasher) bury(hurry bool) {
 			request.Members = append(request.Members, member)
 		}
 		if len(request.Members) > 0 {
-			_, err := request.RequestWith(t.Context(), c.kafka)
+			_, err := request.RequestWith(t.Context(), kafka)
 			require.NoError(t, err)
 		}
 	}

@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -14,10 +15,12 @@ import (
 
 // sagaProgram in the environment has the test binary be a program of a user's, with sagas
 // of its own that it adds to the pipeline of MILLRACE_KAFKA_BROKERS and
-// MILLRACE_POSTGRES_DSN, instead of running tests.
+// MILLRACE_POSTGRES_DSN, instead of running tests. Its value is the directory of a yard.
 const sagaProgram = "E2E_SAGA_PROGRAM"
 
-func runSagaProgram() { app.Main(app.Saga(newTrip), app.Saga(newHurriedTrip)) }
+func runSagaProgram() {
+	app.Main(app.Saga(newTrip), app.Saga(newHurriedTrip), app.Saga(newWorkloads), app.Saga(newBriefWorkloads))
+}
 
 // Trip is the state of a saga of three steps, each of which leaves a row in trip_effects;
 // so does what undoes it.
@@ -113,7 +116,7 @@ func (in *installation) sagas(name string, env ...string) *process {
 	t.Helper()
 	p := start(t, launch{
 		name: name, home: in.dir, binary: self(t),
-		env: append(in.launch(name).env, append(env, sagaProgram+"=1")...),
+		env: append(in.launch(name).env, append(env, sagaProgram+"="+filepath.Join(in.dir, "yard"))...),
 	})
 	in.mu.Lock()
 	in.processes = append(in.processes, p)
