@@ -20,6 +20,7 @@ type metrics struct {
 	repeated    prometheus.Counter
 	fired       *prometheus.CounterVec
 	purged      prometheus.Counter
+	attention   *prometheus.GaugeVec
 }
 
 func newMetrics(reg prometheus.Registerer, e *Engine) *metrics {
@@ -45,6 +46,9 @@ func newMetrics(reg prometheus.Registerer, e *Engine) *metrics {
 		purged: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "millrace_engine_instances_removed_total", Help: "Instances that were removed after their retention."}),
 	}
+	m.attention = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "millrace_engine_instances_needing_attention", Help: "Sagas and workflows in NEEDS_ATTENTION, by kind, in the process that does the housekeeping."},
+		[]string{"kind"})
 	waiting := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "millrace_engine_requests_waiting", Help: "Requests that wait for a transaction of the workflow engine."},
 		func() float64 {
@@ -55,7 +59,7 @@ func newMetrics(reg prometheus.Registerer, e *Engine) *metrics {
 			return float64(n)
 		})
 	if reg != nil {
-		reg.MustRegister(m.started, m.completed, m.steps, m.transaction, m.size, m.refused, m.repeated, m.fired, m.purged, waiting)
+		reg.MustRegister(m.started, m.completed, m.steps, m.transaction, m.size, m.refused, m.repeated, m.fired, m.purged, m.attention, waiting)
 	}
 	return m
 }
