@@ -335,8 +335,14 @@ func TestRESTAndGRPCAgree(t *testing.T) {
 			}},
 		{name: "cancel", same: []string{"status=instance.status", "failureReason=instance.failureReason"},
 			rest: func() answer { return b.rest("POST", "/v1/instances/"+id+"/cancel", `{"reason":"enough"}`) },
+			grpc: func() answer { // one of its own: what has ended cannot be cancelled
+				another := b.rest("POST", "/v1/instances", `{"definitionId":"agreed"}`).part("id")
+				return b.grpc(b.flows.CancelInstance(b.ctx, &workflowv1.CancelInstanceRequest{Id: another, Reason: "enough"}))
+			}},
+		{name: "cancel what has ended", refused: "WORKFLOW_CONFLICT",
+			rest: func() answer { return b.rest("POST", "/v1/instances/"+id+"/cancel", "") },
 			grpc: func() answer {
-				return b.grpc(b.flows.CancelInstance(b.ctx, &workflowv1.CancelInstanceRequest{Id: id, Reason: "enough"}))
+				return b.grpc(b.flows.CancelInstance(b.ctx, &workflowv1.CancelInstanceRequest{Id: id}))
 			}},
 		{name: "suspend what has ended", refused: "WORKFLOW_CONFLICT",
 			rest: func() answer { return b.rest("POST", "/v1/instances/"+id+"/suspend", "") },

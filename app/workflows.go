@@ -69,8 +69,8 @@ func newEngine(l *loops, p engineParams) *engine.Engine {
 	w := p.Config.Workflows
 	e := engine.New(engine.Config{
 		Pool: p.Pool, Plans: p.Definitions, Jobs: p.Jobs, Signals: p.Signals, Handover: p.Handover, Sagas: p.Sagas,
-		Limits: workflow.Limits{Variables: int(w.MaxVariablesBytes), Steps: w.MaxSteps},
-		Lanes:  w.Lanes, LaneSize: w.LaneSize, Queue: w.Queue,
+		Limits:       workflow.Limits{Variables: int(w.MaxVariablesBytes), Steps: w.MaxSteps},
+		Transactions: w.Transactions, TransactionSize: w.TransactionSize, Queue: w.Queue,
 		Retention:   p.Config.Retention.Workflows,
 		NoLifecycle: !w.Lifecycle || p.Config.Brokerless(),
 		Metrics:     p.Metrics, Log: p.Log,

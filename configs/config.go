@@ -95,9 +95,9 @@ type GraphQL struct {
 
 // Workflows configures the running of workflow instances.
 type Workflows struct {
-	Lanes             int  `key:"lanes" doc:"How many transactions of the engine may be under way at once in this process. Requests that come meanwhile share the next one."`
-	LaneSize          int  `key:"lane_size" doc:"How many requests may share a transaction."`
-	Queue             int  `key:"queue" doc:"How many requests may wait for each lane. What would be more is refused with 503: try again."`
+	Transactions      int  `key:"transactions" doc:"How many transactions of the engine may be under way at once in this process. Requests that come while one is under way share the next, which begins beside it when it takes long."`
+	TransactionSize   int  `key:"transaction_size" doc:"How many requests may share a transaction."`
+	Queue             int  `key:"queue" doc:"How many requests may wait. What would be more is refused with 503: try again."`
 	MaxSteps          int  `key:"max_steps" doc:"How many steps an instance may begin in all, so that a loop ends."`
 	MaxVariablesBytes Size `key:"max_variables_bytes" doc:"How long the variables of an instance may be, as JSON. What would make them longer is refused, or fails its step."`
 	Lifecycle         bool `key:"lifecycle" doc:"Publish lifecycle events (CloudEvents, topics.flow-lifecycle-out), which the data index is built from. Without Kafka they are off."`

@@ -94,7 +94,7 @@ func Default() Config {
 		Postgres:    Postgres{ConnectTimeout: 5 * time.Second},
 		Embedded:    Embedded{Broker: EmbeddedBroker{Listen: "127.0.0.1:9092"}},
 		Topics:      defaultTopics(),
-		Workflows:   Workflows{Lanes: 4, LaneSize: 128, Queue: 4096, MaxSteps: 10_000, MaxVariablesBytes: MiB, Lifecycle: true, AuditLog: true},
+		Workflows:   Workflows{Transactions: 4, TransactionSize: 128, Queue: 4096, MaxSteps: 10_000, MaxVariablesBytes: MiB, Lifecycle: true, AuditLog: true},
 		Jobs:        Jobs{DispatchMode: DispatchPolling},
 		Coordinator: defaultCoordinator(),
 		Worker:      defaultWorker(),

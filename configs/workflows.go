@@ -4,8 +4,8 @@ package configs
 func (v *validation) workflows() {
 	w := v.c.Workflows
 	number(v, "workflows.max_variables_bytes", w.MaxVariablesBytes, KiB, 64*MiB)
-	number(v, "workflows.lanes", w.Lanes, 1, 64)
-	number(v, "workflows.lane_size", w.LaneSize, 1, 1000)
+	number(v, "workflows.transactions", w.Transactions, 1, 64)
+	number(v, "workflows.transaction_size", w.TransactionSize, 1, 1000)
 	number(v, "workflows.queue", w.Queue, 1, 1_000_000)
 	number(v, "workflows.max_steps", w.MaxSteps, 10, 1_000_000)
 }

@@ -21,7 +21,7 @@ type Start struct {
 	ID string
 	// BusinessKey is what it is about in words of its own, such as an order's number.
 	BusinessKey string
-	// Priority is 1 (first) to 5; 0 means 3.
+	// Priority is 1 to 5, the most urgent; 0 means 3.
 	Priority int
 	// Tenant and User are whose it is. CorrelationID groups it with what led to it.
 	Tenant, User, CorrelationID string

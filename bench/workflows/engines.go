@@ -166,19 +166,71 @@ func (b *bench) startPeer(ctx context.Context) (*engine, error) {
 	})
 }
 
-// startMillrace starts Millrace with all roles; lifecycle says whether the events of
-// instances go to Kafka.
-func (b *bench) startMillrace(ctx context.Context, binary string, lifecycle bool) (*engine, error) {
-	name := "millrace-quiet"
-	if lifecycle {
-		name = "millrace"
-	}
+// startMillrace starts Millrace with the roles, all if there are none; lifecycle says
+// whether the events of instances go to Kafka.
+func (b *bench) startMillrace(ctx context.Context, binary, roles string, lifecycle bool) (*engine, error) {
+	name := fmt.Sprintf("millrace-%t-%d", lifecycle, strings.Count(roles, ","))
 	return b.launch(ctx, name, binary, []string{"serve", "--migrate"}, func(dsn, address string) []string {
-		return []string{
+		env := []string{
 			"MILLRACE_POSTGRES_DSN=" + dsn, "MILLRACE_KAFKA_BROKERS=" + strings.Join(b.Brokers, ","),
 			"MILLRACE_API_LISTEN=" + address, "MILLRACE_API_AUTH_MODE=off", "MILLRACE_ADMIN_LISTEN=127.0.0.1:0",
 			"MILLRACE_GRPC_LISTEN=127.0.0.1:0", "MILLRACE_LOG_LEVEL=warn",
 			fmt.Sprintf("MILLRACE_WORKFLOWS_LIFECYCLE=%t", lifecycle),
 		}
+		if roles != "" {
+			env = append(env, "MILLRACE_ROLES="+roles)
+		}
+		return env
 	})
+}
+
+// drain waits until everything that was committed is published.
+func (e *engine) drain(ctx context.Context) error {
+	for {
+		var table, left bool
+		if err := e.db.QueryRow(ctx, `SELECT to_regclass('outbox_events') IS NOT NULL`).Scan(&table); err != nil || !table {
+			return err
+		}
+		if err := e.db.QueryRow(ctx, `SELECT EXISTS (SELECT FROM outbox_events WHERE status = 'PENDING')`).Scan(&left); err != nil || !left {
+			return err
+		}
+		pause(ctx, 50*time.Millisecond)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+}
+
+// forget has the server count statements anew.
+func (b *bench) forget(ctx context.Context, e *engine) error {
+	if b.statements == 0 {
+		return nil
+	}
+	_, err := e.db.Exec(ctx, `CREATE EXTENSION IF NOT EXISTS pg_stat_statements`)
+	if err == nil {
+		_, err = e.db.Exec(ctx, `SELECT pg_stat_statements_reset()`)
+	}
+	return err
+}
+
+// tellStatements lists what the server spent most time on, per instance.
+func (b *bench) tellStatements(ctx context.Context, e *engine, row string, instances int64) error {
+	if b.statements == 0 {
+		return nil
+	}
+	rows, err := e.db.Query(ctx, `
+		SELECT calls / $2::float8, (total_exec_time + total_plan_time) * 1000 / $2, rows / $2::float8, regexp_replace(query, '\s+', ' ', 'g')
+		FROM pg_stat_statements WHERE dbid = (SELECT oid FROM pg_database WHERE datname = current_database())
+		ORDER BY total_exec_time + total_plan_time DESC LIMIT $1`, b.statements, instances)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(os.Stderr, "%s: calls, µs, rows per instance\n", row)
+	var calls, micros, count float64
+	var text string
+	_, err = pgx.ForEachRow(rows, []any{&calls, &micros, &count, &text}, func() error {
+		fmt.Fprintf(os.Stderr, "%8.2f %8.1f %8.2f  %.140s\n", calls, micros, count, text)
+		return nil
+	})
+	return err
 }

@@ -39,9 +39,8 @@ type pending struct {
 	done chan struct{}
 }
 
-// run drives the engine for the warm-up and then until the end of the measurement, which
-// measured is called around.
-func (l *load) run(ctx context.Context, begin, end func()) error {
+// run drives the engine for the warm-up, calls begin, and drives it for the duration.
+func (l *load) run(ctx context.Context, begin func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	callers, stopCalling := context.WithCancel(ctx)
@@ -58,7 +57,6 @@ func (l *load) run(ctx context.Context, begin, end func()) error {
 	l.counting.Store(true)
 	pause(ctx, l.duration)
 	l.counting.Store(false)
-	end()
 	stopCalling()
 	calling.Wait()
 	cancel()

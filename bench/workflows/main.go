@@ -16,9 +16,11 @@
 //
 // Instances per second; from the start's request to the answer to the last completion,
 // by percentiles; commits of the database, and processor time of the engine, of
-// PostgreSQL, of Kafka and of this program, per instance. The rows of an engine follow
-// each other at once, and the first seconds of each are not counted (-warm-up). Lifecycle events go to
-// Kafka where a row says so, and the row ends only when all of them are there.
+// PostgreSQL, of Kafka and of this program, per instance. The first seconds of each row are
+// not counted (-warm-up). "lifecycle off" is Millrace with the roles that run workflows,
+// "lifecycle on" with the relay as well, which publishes the events of instances to Kafka;
+// such a row ends only when all of them are there. "all roles" also builds the data index
+// and the event log from these events, in the same process.
 package main
 
 import (
@@ -38,6 +40,7 @@ type options struct {
 	duration, warmUp time.Duration
 	pause            time.Duration
 	only             string
+	statements       int
 }
 
 func (o *options) flags(fs *flag.FlagSet) {
@@ -51,6 +54,7 @@ func (o *options) flags(fs *flag.FlagSet) {
 	fs.DurationVar(&o.duration, "duration", 15*time.Second, "how long each row is measured")
 	fs.DurationVar(&o.warmUp, "warm-up", 5*time.Second, "and for how long before that it runs uncounted")
 	fs.DurationVar(&o.pause, "pause", 10*time.Millisecond, "short polling: how long a worker waits after an empty answer")
+	fs.IntVar(&o.statements, "statements", 0, "list so many statements that PostgreSQL spent most time on, on standard error; needs -pg-set shared_preload_libraries=pg_stat_statements")
 	fs.StringVar(&o.only, "only", "", "measure only the rows whose name contains this")
 }
 

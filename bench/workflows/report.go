@@ -88,8 +88,9 @@ func (b *bench) round(ctx context.Context, binary string) (all figures, err erro
 		rows  []row
 	}{
 		{"peer", func() (*engine, error) { return b.startPeer(ctx) }, []row{documented}},
-		{"millrace, lifecycle off", func() (*engine, error) { return b.startMillrace(ctx, binary, false) }, []row{documented, long}},
-		{"millrace, lifecycle on", func() (*engine, error) { return b.startMillrace(ctx, binary, true) }, []row{documented, long, batches}},
+		{"lifecycle off", func() (*engine, error) { return b.startMillrace(ctx, binary, "api,workflows", false) }, []row{documented, long, batches}},
+		{"lifecycle on", func() (*engine, error) { return b.startMillrace(ctx, binary, "api,workflows,relay", true) }, []row{documented, long, batches}},
+		{"all roles", func() (*engine, error) { return b.startMillrace(ctx, binary, "", true) }, []row{documented}},
 	} {
 		if e.name == "peer" && b.peer == "" {
 			continue
@@ -133,11 +134,22 @@ func (b *bench) measure(ctx context.Context, e *engine, n int, r row) (figure, e
 	l := &load{options: b.options, engine: e.contract, manner: r.manner, definition: jobType, jobType: jobType}
 	var meter servers.Meter
 	var began, ended reading
-	err := l.run(ctx, func() { began, meter = b.read(ctx, e), b.Meter() }, func() { ended = b.read(ctx, e) })
-	if err != nil {
+	var forgot error
+	err := l.run(ctx, func() {
+		forgot = b.forget(ctx, e)
+		began, meter = b.read(ctx, e), b.Meter()
+	})
+	if err == nil {
+		err = e.drain(ctx)
+	}
+	ended = b.read(ctx, e)
+	if err := errors.Join(err, forgot); err != nil {
 		return figure{}, err
 	}
 	n64 := max(l.completed.Load(), 1)
+	if err := b.tellStatements(ctx, e, r.Name, n64); err != nil {
+		return figure{}, err
+	}
 	spent := b.SpentSince(meter, int(n64))
 	per := func(d time.Duration) float64 { return float64(d.Microseconds()) / float64(n64) }
 	return figure{

@@ -144,7 +144,7 @@ COMPLETED.`,
 	flags.StringVar(&request.BusinessKey, "business-key", "", "what you call it")
 	flags.StringVar(&request.ID, "id", "", "id of your making (UUID): the same command again gives the same instance")
 	flags.StringVar(&key, "idempotency-key", "", "repeating the command under the same key gives the same instance")
-	flags.IntVar(&request.Priority, "priority", 0, "1 to 5, 1 comes first (default 3)")
+	flags.IntVar(&request.Priority, "priority", 0, "1 to 5, the most urgent (default 3)")
 	flags.StringVar(&request.CorrelationID, "correlation-id", "", "carried by all events of the instance")
 	flags.BoolVar(&wait, "wait", false, "wait until it has ended")
 	flags.DurationVar(&timeout, "timeout", 0, "with --wait: wait no longer than this; the instance goes on")

@@ -270,7 +270,7 @@ repeated: the same id starts it once.`,
 	flags.StringVar(&saga.BusinessKey, "business-key", "", "what it is about, in your words")
 	flags.StringVar(&saga.ID, "id", "", "a UUID under which it is started once")
 	flags.IntVar(&saga.Version, "version", 0, "the version of its definition; the latest without it")
-	flags.IntVar(&saga.Priority, "priority", 0, "1 (first) to 5; 3 without it")
+	flags.IntVar(&saga.Priority, "priority", 0, "1 to 5, the most urgent (default 3)")
 	flags.DurationVar(&wait, "wait", 0, "wait so long for its end")
 	return cmd
 }
@@ -326,7 +326,7 @@ func sagaDecisions() []sagaVerb {
 			"'the airline sent a voucher'", false},
 		{"skip", "Take the compensation that failed for done", "The compensations of the steps before it go on.", "'refunded by hand'", false},
 		{"retry", "Attempt the compensation again, or go on from a step",
-			"Without --step the compensation that failed is attempted again, or the step of a saga that failed\nwith nothing to undo. With --step the saga takes up its steps from there.",
+			"Without --step the compensation that failed is attempted again, or the step of a saga that\nfailed with nothing to undo. With --step the saga takes up its steps from there.",
 			"'the bank is back'", true},
 		{"compensate", "Undo what a saga has done", "Whatever its status: one that runs is given up, one that has completed is undone.", "'sold twice'", false},
 	}

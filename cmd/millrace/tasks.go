@@ -155,7 +155,7 @@ func (c *cli) tasksCompleteCommand() *cobra.Command {
 		Use:   "complete INSTANCE STEP",
 		Short: "Complete a user task",
 		Long: `Complete a user task. The variables are merged into those of the instance, which goes on.
-Completing it again changes nothing.`,
+Completing it again changes nothing, and is refused once the instance has ended.`,
 		Example: `  millrace tasks complete 0198c0de-0000-7000-8000-000000000001 manual-review-task --by alice --var reviewDecision=APPROVED`,
 		Args:    args(cobra.RangeArgs(1, 2)),
 		RunE: func(cmd *cobra.Command, names []string) error {

@@ -86,11 +86,11 @@ type Config struct {
 	Sagas Sagas
 	// Limits bound what one instance may need.
 	Limits workflow.Limits
-	// Lanes is how many transactions may be under way at once. Default 4.
-	Lanes int
-	// LaneSize is how many requests may share one. Default 128.
-	LaneSize int
-	// Queue is how many requests may wait for each lane. Default 4096.
+	// Transactions is how many may be under way at once. Default 4.
+	Transactions int
+	// TransactionSize is how many requests may share one. Default 128.
+	TransactionSize int
+	// Queue is how many requests may wait. Default 4096.
 	Queue int
 	// Retention is how long instances are kept that have ended; 0: for ever.
 	Retention time.Duration
@@ -102,8 +102,8 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	c.Lanes = cmp.Or(c.Lanes, 4)
-	c.LaneSize = cmp.Or(c.LaneSize, 128)
+	c.Transactions = cmp.Or(c.Transactions, 4)
+	c.TransactionSize = cmp.Or(c.TransactionSize, 128)
 	c.Queue = cmp.Or(c.Queue, 4096)
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)

@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/google/uuid"
 
@@ -14,9 +13,9 @@ import (
 func refusal(l *live, err error) error {
 	switch {
 	case errors.Is(err, workflow.ErrStale):
-		return fmt.Errorf("instance %s: %w: %w", l.id, ErrConflict, err)
+		return workflow.Refuse(errors.Join(ErrConflict, err), "instance %s: %v", l.id, err)
 	case errors.Is(err, workflow.ErrBadInput):
-		return fmt.Errorf("instance %s: %w: %w", l.id, ErrInvalid, err)
+		return workflow.Refuse(errors.Join(ErrInvalid, err), "instance %s: %v", l.id, err)
 	}
 	return err
 }
@@ -28,7 +27,7 @@ func (e *Engine) input(ctx context.Context, id uuid.UUID, in workflow.Input, set
 		return Instance{}, err
 	}
 	var out Instance
-	err := e.ask(ctx, e.laneOf(id), newRequest(needs{instance: id}, func(ctx context.Context, u *unit) error {
+	err := e.ask(ctx, newRequest(needs{instance: id}, func(ctx context.Context, u *unit) error {
 		l, err := u.find(id)
 		if err != nil {
 			return err

@@ -2,15 +2,19 @@
 // input needs, asks the machine of package workflow what follows, and stores that with its
 // jobs, timers and events in one transaction. docs/adr/0042 has the reasons.
 //
-// # Lanes
+// # Transactions
 //
-// Callers hand requests to one of a few lanes. A lane takes all that wait (Config.LaneSize
-// at most) and runs them in one transaction of two round trips: one that locks and reads,
-// one that writes and commits. Requests are done one after the other on what those before
-// them have left in memory. One that is refused has changed nothing and does not touch
-// its neighbours; when the transaction fails for what is in it, halves are run on their own.
-// A lane's queue is bounded (ErrOverloaded), first come first served. A caller whose
-// context ends leaves; what a lane has taken by then is done all the same.
+// Callers hand requests to a queue. A transaction takes all that wait
+// (Config.TransactionSize at most) and has two round trips: one that locks and reads, one
+// that writes and commits. While it is under way others gather for the next one; another
+// begins beside it (up to Config.Transactions) when there is enough for one, or when it
+// takes longer than commits on a quick disk do. So the busier the engine is, the less a
+// request costs, and one that comes alone waits for nobody. Requests are done one after the
+// other on what those before them have left in memory. One that is refused has changed
+// nothing and does not touch its neighbours; when the transaction fails for what is in it,
+// halves are run on their own. The queue is bounded (ErrOverloaded), first come first
+// served. A caller whose context ends leaves; what a transaction has taken by then is done
+// all the same.
 //
 // # Order
 //

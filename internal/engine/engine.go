@@ -45,7 +45,7 @@ type StartRequest struct {
 	// Variables is a JSON object or nil.
 	Variables   json.RawMessage
 	BusinessKey string
-	// Priority is 1 (first) to 5; 0 means 3.
+	// Priority is 1 to 5, the most urgent; 0 means 3.
 	Priority      int
 	Tenant, User  string
 	CorrelationID string

@@ -412,7 +412,7 @@ func TestAnEngineThatHasTooMuchToDo(t *testing.T) {
 	w.define(oneStep)
 	// Nobody takes requests.
 	registry := prometheus.NewRegistry()
-	e := engine.New(engine.Config{Pool: w.pool, Plans: w.plans, Jobs: w.jobs, Signals: w.signals, Lanes: 1, Queue: 1, Metrics: registry})
+	e := engine.New(engine.Config{Pool: w.pool, Plans: w.plans, Jobs: w.jobs, Signals: w.signals, Transactions: 1, Queue: 1, Metrics: registry})
 	ctx, cancel := context.WithCancel(t.Context())
 	first := make(chan error, 1)
 	go func() {

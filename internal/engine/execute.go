@@ -203,6 +203,6 @@ func (e *Engine) committed(u *unit, w *written) {
 // for each, so what finds no room is done by the sweep of timers.
 func (e *Engine) followUp(_ context.Context, u *unit) {
 	for _, r := range u.follow {
-		e.enqueue(e.laneOf(r.needs.instance), r)
+		e.queue.add(r)
 	}
 }

@@ -6,6 +6,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/millrace/millrace/internal/workflow"
 )
 
 // ReplyIn is Reply for several within a transaction of the caller's, with an outcome each
@@ -20,7 +22,7 @@ func (e *Engine) ReplyIn(ctx context.Context, tx pgx.Tx, rs []CommandReply) ([]e
 	batch := make([]*request, len(rs))
 	for i := range rs {
 		if rs[i].InstanceID == uuid.Nil {
-			return nil, nothing, fmt.Errorf("reply to command %s names no instance: %w", rs[i].CommandID, ErrInvalid)
+			return nil, nothing, workflow.Refuse(ErrInvalid, "reply to command %s names no instance", rs[i].CommandID)
 		}
 		batch[i] = reply(rs[i])
 	}

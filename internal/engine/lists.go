@@ -10,6 +10,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/millrace/millrace/internal/workflow"
 )
 
 const (
@@ -38,7 +40,7 @@ func readPlace(token string) (p place, err error) {
 		err = json.Unmarshal(text, &p)
 	}
 	if err != nil {
-		return p, fmt.Errorf("the page token is none that a page came with: %w", ErrInvalid)
+		return p, workflow.Refuse(ErrInvalid, "the page token is none that a page came with")
 	}
 	return p, nil
 }
@@ -71,7 +73,7 @@ func pageSize(asked, size, limit int) (int, error) {
 	case asked == 0:
 		return size, nil
 	case asked < 0 || asked > limit:
-		return 0, fmt.Errorf("the page size is %d, want 1 to %d: %w", asked, limit, ErrInvalid)
+		return 0, workflow.Refuse(ErrInvalid, "the page size is %d, want 1 to %d", asked, limit)
 	}
 	return asked, nil
 }
@@ -108,7 +110,7 @@ func (e *Engine) List(ctx context.Context, f Filter) (Page, error) {
 		return Page{}, err
 	}
 	if f.Page < 0 || f.Page*size > offsetMax {
-		return Page{}, fmt.Errorf("page %d of %d begins behind the first %d instances: go on by page token: %w", f.Page, size, offsetMax, ErrInvalid)
+		return Page{}, workflow.Refuse(ErrInvalid, "page %d of %d begins behind the first %d instances: go on by page token", f.Page, size, offsetMax)
 	}
 	c := filterConditions(f)
 	var page Page
@@ -214,7 +216,7 @@ func taskConditions(f UserTaskFilter) (*conditions, error) {
 	default:
 		for _, s := range f.Statuses {
 			if s != taskOpen && s != taskClaimed && s != taskCompleted && s != taskCancelled {
-				return nil, fmt.Errorf("%q is no status of user tasks; there are OPEN, CLAIMED, COMPLETED and CANCELLED: %w", s, ErrInvalid)
+				return nil, workflow.Refuse(ErrInvalid, "%q is no status of user tasks; there are OPEN, CLAIMED, COMPLETED and CANCELLED", s)
 			}
 		}
 		c.add("t.status = ANY(?::text[])", f.Statuses)

@@ -38,7 +38,7 @@ func newMetrics(reg prometheus.Registerer, e *Engine) *metrics {
 			Name: "millrace_engine_transaction_requests", Help: "How many requests shared a transaction of the workflow engine.",
 			Buckets: []float64{1, 2, 4, 8, 16, 32, 64, 128, 256}}),
 		refused: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "millrace_engine_overloaded_total", Help: "Requests that found the queue of their lane full."}),
+			Name: "millrace_engine_overloaded_total", Help: "Requests that found the queue of the workflow engine full."}),
 		repeated: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "millrace_engine_transactions_repeated_total", Help: "Transactions of the workflow engine that were run again: for another's sake, a broken connection, or an id that was taken."}),
 		fired: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -51,13 +51,7 @@ func newMetrics(reg prometheus.Registerer, e *Engine) *metrics {
 		[]string{"kind"})
 	waiting := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "millrace_engine_requests_waiting", Help: "Requests that wait for a transaction of the workflow engine."},
-		func() float64 {
-			n := 0
-			for _, l := range e.lanes {
-				n += len(l.queue)
-			}
-			return float64(n)
-		})
+		func() float64 { return float64(e.queue.length()) })
 	if reg != nil {
 		reg.MustRegister(m.started, m.completed, m.steps, m.transaction, m.size, m.refused, m.repeated, m.fired, m.purged, m.attention, waiting)
 	}

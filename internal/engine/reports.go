@@ -16,7 +16,7 @@ import (
 // jobs.ErrNotFound, jobs.ErrLeaseLost, jobs.ErrFinished, or those of this package.
 // Reporting again what was accepted is no error.
 func (e *Engine) CompleteJob(ctx context.Context, c jobs.Completion) error {
-	return e.ask(ctx, e.laneOf(c.JobID), completion(c))
+	return e.ask(ctx, completion(c))
 }
 
 // CompleteJobs is CompleteJob for several, with an outcome each in their order. They
@@ -26,13 +26,13 @@ func (e *Engine) CompleteJobs(ctx context.Context, cs []jobs.Completion) []error
 	for i := range cs {
 		requests[i] = completion(cs[i])
 	}
-	return e.askAll(ctx, e.anyLane(), requests)
+	return e.askAll(ctx, requests)
 }
 
 // FailJob takes the failure of an attempt at a job: it is put up again, or its step has
 // failed. Errors are those of CompleteJob.
 func (e *Engine) FailJob(ctx context.Context, f jobs.Failure) error {
-	return e.ask(ctx, e.laneOf(f.JobID), failure(f))
+	return e.ask(ctx, failure(f))
 }
 
 // FailJobs is FailJob for several, with an outcome each in their order.
@@ -41,7 +41,7 @@ func (e *Engine) FailJobs(ctx context.Context, fs []jobs.Failure) []error {
 	for i := range fs {
 		requests[i] = failure(fs[i])
 	}
-	return e.askAll(ctx, e.anyLane(), requests)
+	return e.askAll(ctx, requests)
 }
 
 func completion(c jobs.Completion) *request {
@@ -129,7 +129,7 @@ func (e *Engine) JobsExpired(ctx context.Context, expired []jobs.Expired) error 
 	for i := range expired {
 		requests[i] = expiry(expired[i])
 	}
-	return errors.Join(e.askAll(ctx, e.anyLane(), requests)...)
+	return errors.Join(e.askAll(ctx, requests)...)
 }
 
 func expiry(x jobs.Expired) *request {
@@ -173,7 +173,7 @@ func expiry(x jobs.Expired) *request {
 // Reply takes the reply to a command. One that is not asked for (any more) is ErrConflict,
 // and no reason to send it again.
 func (e *Engine) Reply(ctx context.Context, r CommandReply) error {
-	return e.ask(ctx, e.laneOf(r.InstanceID), reply(r))
+	return e.ask(ctx, reply(r))
 }
 
 func reply(c CommandReply) *request {
@@ -184,7 +184,7 @@ func reply(c CommandReply) *request {
 		}
 		number, open := commandActivity(l.id, l.state, c.CommandID)
 		if !open {
-			return fmt.Errorf("command %s of instance %s is not waited for: the instance is %s: %w", c.CommandID, l.id, l.state.Status, ErrConflict)
+			return workflow.Refuse(ErrConflict, "command %s of instance %s is not waited for: the instance is %s", c.CommandID, l.id, l.state.Status)
 		}
 		in := workflow.Input{
 			Kind: workflow.ActivityCompleted, Activity: number, Attempt: c.Attempt, Result: c.Result, Actor: c.Actor,
@@ -222,7 +222,7 @@ func text(s string) string {
 
 func storableText(name, value string) error {
 	if text(value) != value {
-		return fmt.Errorf("the %s is longer than %d bytes, or not UTF-8 without zero bytes: %w", name, maxText, ErrInvalid)
+		return workflow.Refuse(ErrInvalid, "the %s is longer than %d bytes, or not UTF-8 without zero bytes", name, maxText)
 	}
 	return nil
 }

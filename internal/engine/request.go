@@ -11,7 +11,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// request is something that a transaction of a lane does.
+// request is something that a transaction of the engine does.
 type request struct {
 	// needs are the rows to lock and read before do.
 	needs needs
@@ -31,7 +31,7 @@ type request struct {
 	seat atomic.Int32
 }
 
-// The places of a request: it waits, a lane has it, or its caller has left before.
+// The places of a request: it waits, a transaction has it, or its caller has left before.
 const (
 	waits int32 = iota
 	taken
@@ -72,7 +72,7 @@ func (r *request) from(ctx context.Context) {
 	r.traceParent, r.traceState = carrier["traceparent"], carrier["tracestate"]
 }
 
-// take claims the request for a lane. It reports false when its caller has left.
+// take claims the request for a transaction. It reports false when its caller has left.
 func (r *request) take() bool { return r.seat.CompareAndSwap(waits, taken) }
 
 // reply gives the outcome.
@@ -91,7 +91,7 @@ func (r *request) run(ctx context.Context, u *unit) (err error) {
 	return r.do(ctx, u)
 }
 
-// await waits for the outcome. A caller whose ctx ends leaves; what a lane has taken by
+// await waits for the outcome. A caller whose ctx ends leaves; what a transaction has taken by
 // then is done all the same.
 func (r *request) await(ctx context.Context) error {
 	select {

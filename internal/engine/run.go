@@ -3,8 +3,6 @@ package engine
 import (
 	"context"
 	"log/slog"
-	"sync"
-	"sync/atomic"
 )
 
 // The aggregates that events belong to, as the outbox names them.
@@ -18,46 +16,28 @@ type Engine struct {
 	config  Config
 	log     *slog.Logger
 	metrics *metrics
-	lanes   []*lane
-	turn    atomic.Uint32
+	queue   *queue
 	clock   clock
 	watch   watch
-
-	// gate keeps requests from being added to a lane that has stopped.
-	gate sync.RWMutex
-	open bool
 }
 
 // New returns an engine. It takes requests while Run does.
 func New(cfg Config) *Engine {
 	cfg = cfg.withDefaults()
-	e := &Engine{config: cfg, log: cfg.Log, open: true}
-	for range cfg.Lanes {
-		e.lanes = append(e.lanes, &lane{engine: e, queue: make(chan *request, cfg.Queue)})
-	}
+	e := &Engine{config: cfg, log: cfg.Log}
 	e.metrics = newMetrics(cfg.Metrics, e)
+	e.queue = &queue{
+		// A transaction outlives the end of Run: it has limits of its own.
+		execute: func(batch []*request) { e.execute(context.Background(), batch) },
+		full:    e.metrics.refused.Inc,
+		room:    cfg.Queue, size: cfg.TransactionSize, most: cfg.Transactions, ended: make(chan struct{}),
+	}
 	return e
 }
 
 // Run takes requests until ctx ends; it returns nil then, after all that was taken has
 // its answer. What waits is refused with ErrStopped. It runs once.
 func (e *Engine) Run(ctx context.Context) error {
-	stop := context.AfterFunc(ctx, func() {
-		e.gate.Lock()
-		e.open = false
-		e.gate.Unlock()
-	})
-	defer stop()
-	var lanes sync.WaitGroup
-	for _, l := range e.lanes {
-		lanes.Go(func() { l.run(ctx) })
-	}
-	lanes.Wait()
-	e.gate.Lock()
-	defer e.gate.Unlock()
-	e.open = false
-	for _, l := range e.lanes {
-		l.refuse()
-	}
+	e.queue.serve(ctx)
 	return nil
 }

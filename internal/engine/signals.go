@@ -53,7 +53,7 @@ type waitRow struct {
 // that comes before the WAIT is reached is kept for it.
 func (e *Engine) Signal(ctx context.Context, id uuid.UUID, stepOrSignal string, variables json.RawMessage, actor string) error {
 	if stepOrSignal == "" {
-		return fmt.Errorf("a signal needs a name: %w", ErrInvalid)
+		return workflow.Refuse(ErrInvalid, "a signal needs a name")
 	}
 	if err := storable("signal", stepOrSignal); err != nil {
 		return err
@@ -87,7 +87,7 @@ func (e *Engine) Correlate(ctx context.Context, r CorrelateRequest) (CorrelateRe
 			return u.correlate(ctx, row, ttl, &result)
 		})
 		ask.weight = len(row.variables)
-		if err := e.ask(ctx, e.anyLane(), ask); !errors.Is(err, errMoved) {
+		if err := e.ask(ctx, ask); !errors.Is(err, errMoved) {
 			return result, err
 		}
 	}
@@ -97,11 +97,11 @@ func (e *Engine) Correlate(ctx context.Context, r CorrelateRequest) (CorrelateRe
 func checkCorrelate(r CorrelateRequest) error {
 	switch {
 	case r.Signal == "" || r.Key == "":
-		return fmt.Errorf("a signal needs a name and a correlation key: %w", ErrInvalid)
+		return workflow.Refuse(ErrInvalid, "a signal needs a name and a correlation key")
 	case r.TTL > ttlMax:
-		return fmt.Errorf("a signal is kept for %s at most, not %s: %w", ttlMax, r.TTL, ErrInvalid)
+		return workflow.Refuse(ErrInvalid, "a signal is kept for %s at most, not %s", ttlMax, r.TTL)
 	case len(r.Variables) > 0 && !isObject(r.Variables):
-		return fmt.Errorf("the variables of a signal have to be a JSON object: %w", ErrInvalid)
+		return workflow.Refuse(ErrInvalid, "the variables of a signal have to be a JSON object")
 	}
 	return errors.Join(storable("signal", r.Signal), storable("correlation key", r.Key), storable("actor", r.Actor))
 }
@@ -117,7 +117,7 @@ func (u *unit) correlate(ctx context.Context, s signalRow, ttl time.Duration, re
 	*result = CorrelateResult{ID: s.id}
 	if before, ok := u.signals[s.id]; ok {
 		if before.signalKey != s.signalKey {
-			return fmt.Errorf("signal %s was another one, %q under %q: %w", s.id, before.signal, before.key, ErrConflict)
+			return workflow.Refuse(ErrConflict, "signal %s was another one, %q under %q", s.id, before.signal, before.key)
 		}
 		result.Instances, result.Kept = before.instances, before.instances == nil
 		return nil
@@ -328,7 +328,7 @@ func (e *Engine) sweepSignals(ctx context.Context) error {
 		return fmt.Errorf("look for kept signals: %w", err)
 	}
 	for _, k := range kept {
-		if err := e.ask(ctx, e.anyLane(), keptRequest(k.id, k.signalKey)); err != nil {
+		if err := e.ask(ctx, keptRequest(k.id, k.signalKey)); err != nil {
 			return err
 		}
 	}

@@ -3,7 +3,6 @@ package engine
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"strings"
 	"unicode/utf8"
 
@@ -41,12 +40,7 @@ func (e *Engine) StartMany(ctx context.Context, rs []StartRequest) ([]Instance, 
 	if len(requests) == 0 {
 		return found, errs
 	}
-	// What a client may ask for twice at once is best asked for in one lane.
-	l := e.anyLane()
-	if id := requests[0].needs.exists; id != uuid.Nil {
-		l = e.laneOf(id)
-	}
-	for i, err := range e.askAll(ctx, l, requests) {
+	for i, err := range e.askAll(ctx, requests) {
 		errs[place[i]] = err
 		if err != nil {
 			found[place[i]] = Instance{}
@@ -81,7 +75,7 @@ func startRequest(s seed, chosen bool, out *Instance) *request {
 // again gives the instance that there is under the id of a request.
 func again(x *row, s seed, out *Instance) error {
 	if x.definition != s.definition {
-		return fmt.Errorf("instance %s exists and is one of %s, not of %s: %w", s.id, x.definition, s.definition, ErrConflict)
+		return workflow.Refuse(ErrConflict, "instance %s exists and is one of %s, not of %s", s.id, x.definition, s.definition)
 	}
 	*out = x.instance()
 	return nil
@@ -98,11 +92,11 @@ func (e *Engine) seed(ctx context.Context, r StartRequest) (seed, error) {
 	}
 	switch {
 	case r.DefinitionID == "":
-		return seed{}, fmt.Errorf("a definition id is required: %w", ErrInvalid)
+		return seed{}, workflow.Refuse(ErrInvalid, "a definition id is required")
 	case r.Version < 0:
-		return seed{}, fmt.Errorf("version %d of a definition cannot be; leave it out for the latest: %w", r.Version, ErrInvalid)
+		return seed{}, workflow.Refuse(ErrInvalid, "version %d of a definition cannot be; leave it out for the latest", r.Version)
 	case r.Priority < 0 || r.Priority > 5:
-		return seed{}, fmt.Errorf("priority is %d, want 1 (first) to 5: %w", r.Priority, ErrInvalid)
+		return seed{}, workflow.Refuse(ErrInvalid, "priority is %d, want 1 to 5 (the most urgent)", r.Priority)
 	}
 	plan, version, err := e.config.Plans.Plan(ctx, r.DefinitionID, r.Version)
 	if err != nil {
@@ -122,10 +116,10 @@ func (e *Engine) seed(ctx context.Context, r StartRequest) (seed, error) {
 // storable refuses what PostgreSQL would refuse, and take a transaction down with it.
 func storable(name, value string) error {
 	if len(value) > maxKeyBytes {
-		return fmt.Errorf("the %s has %d bytes, %d are allowed: %w", name, len(value), maxKeyBytes, ErrInvalid)
+		return workflow.Refuse(ErrInvalid, "the %s has %d bytes, %d are allowed", name, len(value), maxKeyBytes)
 	}
 	if !utf8.ValidString(value) || strings.ContainsRune(value, 0) {
-		return fmt.Errorf("the %s is not UTF-8 without zero bytes: %w", name, ErrInvalid)
+		return workflow.Refuse(ErrInvalid, "the %s is not UTF-8 without zero bytes", name)
 	}
 	return nil
 }

@@ -76,7 +76,7 @@ func (e *Engine) fireDue(ctx context.Context, stuck map[timerKey]time.Time) (wai
 	for _, key := range due {
 		if _, skip := stuck[key]; !skip {
 			requests[key] = e.timerRequest(key)
-			e.enqueue(e.laneOf(key.instance), requests[key])
+			e.queue.add(requests[key])
 		}
 	}
 	for key, r := range requests {

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/millrace/millrace/internal/engine"
 	"github.com/millrace/millrace/internal/jobs"
@@ -91,7 +92,7 @@ const oneStep = `{"id": "one", "name": "One step", "steps": [
 // What a transition costs is what the engine is judged by.
 func TestRoundTrips(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(c *engine.Config) { c.Lanes = 1 })
+	w := newWorld(t, func(c *engine.Config) { c.Transactions = 1 })
 	w.define(oneStep)
 	const many = 64
 	for range 3 { // statements are prepared by the time they are counted
@@ -139,4 +140,20 @@ func TestRoundTrips(t *testing.T) {
 	assert.Equal(t, 2, rounds)
 	assert.Equal(t, statements, atOnce, "as many as for one")
 	w.sound()
+}
+
+// Whoever follows a trace finds what the request led to.
+func TestEventsCarryTheTraceOfTheirRequest(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.define(oneStep)
+	id := trace.TraceID{1, 2, 3}
+	ctx := trace.ContextWithSpanContext(t.Context(), trace.NewSpanContext(trace.SpanContextConfig{
+		TraceID: id, SpanID: trace.SpanID{4}, TraceFlags: trace.FlagsSampled,
+	}))
+	_, err := w.Start(ctx, engine.StartRequest{DefinitionID: "one"})
+	require.NoError(t, err)
+	events := w.queryInt(`SELECT count(*) FROM outbox_events`)
+	assert.Positive(t, events)
+	assert.Equal(t, events, w.queryInt(`SELECT count(*) FROM outbox_events WHERE position(convert_to($1, 'UTF8') IN headers) > 0`, id.String()))
 }

@@ -41,7 +41,7 @@ func (e *Engine) CompleteUserTask(ctx context.Context, c CompleteUserTaskRequest
 		return err
 	}
 	if c.StepID == "" {
-		return fmt.Errorf("a step id is required: %w", ErrInvalid)
+		return workflow.Refuse(ErrInvalid, "a step id is required")
 	}
 	r := newRequest(needs{instance: c.InstanceID, task: c.StepID}, func(ctx context.Context, u *unit) error {
 		l, err := u.find(c.InstanceID)
@@ -54,11 +54,11 @@ func (e *Engine) CompleteUserTask(ctx context.Context, c CompleteUserTaskRequest
 		case !ok:
 			return noTask(l, c.StepID)
 		case task.status == taskCompleted && l.state.Status.Final():
-			return fmt.Errorf("the user task of step %s is completed and its instance is %s: %w", c.StepID, l.state.Status, ErrConflict)
+			return workflow.Refuse(ErrConflict, "the user task of step %s is completed and its instance is %s", c.StepID, l.state.Status)
 		case task.status == taskCompleted:
 			return nil
 		case task.status == taskClaimed && c.Actor != "" && task.assignee != c.Actor:
-			return fmt.Errorf("the user task of step %s is claimed by %q: %w", c.StepID, task.assignee, ErrConflict)
+			return workflow.Refuse(ErrConflict, "the user task of step %s is claimed by %q", c.StepID, task.assignee)
 		}
 		err = u.advance(ctx, l, workflow.Input{Kind: workflow.UserTaskCompleted, Name: c.StepID, Result: c.Variables, Actor: c.Actor})
 		if err != nil {
@@ -72,7 +72,7 @@ func (e *Engine) CompleteUserTask(ctx context.Context, c CompleteUserTaskRequest
 		return nil
 	})
 	r.weight = len(c.Variables)
-	return e.ask(ctx, e.laneOf(c.InstanceID), r)
+	return e.ask(ctx, r)
 }
 
 // noTask words that a step has no user task.
@@ -82,7 +82,7 @@ func noTask(l *live, step string) error {
 		switch {
 		case s.ID != step:
 		case s.Type != workflow.UserTask:
-			return fmt.Errorf("step %s is a %s and no USER_TASK: %w", step, s.Type, ErrConflict)
+			return workflow.Refuse(ErrConflict, "step %s is a %s and no USER_TASK", step, s.Type)
 		default:
 			return fmt.Errorf("the user task of step %s has not begun (instance %s is %s): %w", step, l.id, l.state.Status, ErrNotFound)
 		}
@@ -149,7 +149,7 @@ func (u *unit) writeTasks(b *writes) {
 // error; what somebody else has is ErrConflict.
 func (e *Engine) ClaimUserTask(ctx context.Context, id uuid.UUID, stepID, user string) (UserTask, error) {
 	if user == "" {
-		return UserTask{}, fmt.Errorf("a user is required: %w", ErrInvalid)
+		return UserTask{}, workflow.Refuse(ErrInvalid, "a user is required")
 	}
 	return e.changeTask(ctx, id, stepID, user, `
 		UPDATE wf_user_tasks SET status = 'CLAIMED', assignee = $3, claimed_at = CASE status WHEN 'CLAIMED' THEN claimed_at ELSE clock_timestamp() END
@@ -188,7 +188,7 @@ func (e *Engine) changeTask(ctx context.Context, id uuid.UUID, stepID, user, sql
 		return UserTask{}, fmt.Errorf("user task of step %s of instance %s: %w", stepID, id, ErrNotFound)
 	case tag.RowsAffected() == 0:
 		t := found[0]
-		return UserTask{}, fmt.Errorf("the user task of step %s is %s%s: %w", stepID, t.Status, whose(t), ErrConflict)
+		return UserTask{}, workflow.Refuse(ErrConflict, "the user task of step %s is %s%s", stepID, t.Status, whose(t))
 	}
 	return found[0], nil
 }

@@ -28,9 +28,9 @@ const (
 		SELECT j.id
 		FROM (
 			SELECT t.type, p.priority
-			FROM generate_series(1, 5) AS p(priority) CROSS JOIN unnest($1::text[]) WITH ORDINALITY AS t(type, place)
+			FROM generate_series(5, 1, -1) AS p(priority) CROSS JOIN unnest($1::text[]) WITH ORDINALITY AS t(type, place)
 			WHERE NOT EXISTS (SELECT FROM wf_job_types l WHERE l.job_type = t.type)
-			ORDER BY p.priority, t.place
+			ORDER BY p.priority DESC, t.place
 		) AS q, LATERAL (
 			SELECT id FROM jobs
 			WHERE job_type = q.type AND priority = q.priority AND status = 'UNLOCKED' AND NOT on_hold AND run_at <= statement_timestamp()
@@ -55,7 +55,7 @@ const (
 	), picked AS MATERIALIZED (
 		SELECT j.id, room.type
 		FROM room, LATERAL (
-			SELECT d.id FROM generate_series(1, 5) AS p(priority), LATERAL (
+			SELECT d.id FROM generate_series(5, 1, -1) AS p(priority), LATERAL (
 				SELECT id FROM jobs
 				WHERE job_type = room.type AND priority = p.priority AND status = 'UNLOCKED' AND NOT on_hold AND run_at <= statement_timestamp()
 				ORDER BY run_at, id LIMIT room.room FOR UPDATE SKIP LOCKED

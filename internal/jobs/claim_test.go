@@ -23,10 +23,10 @@ func TestClaimsGoByPriorityAndAge(t *testing.T) {
 	ids := w.begin(
 		jobstest.Spec{JobType: "a", Priority: 3, RunAt: now.Add(-3 * time.Second)},
 		jobstest.Spec{JobType: "a", Priority: 3, RunAt: now.Add(-5 * time.Second)},
-		jobstest.Spec{JobType: "a", Priority: 1, RunAt: now.Add(-time.Second)},
-		jobstest.Spec{JobType: "b", Priority: 2, RunAt: now.Add(-time.Second)},
-		jobstest.Spec{JobType: "a", Priority: 1, RunAt: now.Add(time.Hour)},
-		jobstest.Spec{JobType: "c", Priority: 1},
+		jobstest.Spec{JobType: "a", Priority: 5, RunAt: now.Add(-time.Second)},
+		jobstest.Spec{JobType: "b", Priority: 4, RunAt: now.Add(-time.Second)},
+		jobstest.Spec{JobType: "a", Priority: 5, RunAt: now.Add(time.Hour)},
+		jobstest.Spec{JobType: "c", Priority: 5},
 	)
 	assert.Equal(t, []uuid.UUID{ids[2], ids[3]}, idsOf(w.claim("w", 2, "b", "a")), "priority goes before age, over all types asked for")
 	assert.Equal(t, []uuid.UUID{ids[1], ids[0]}, idsOf(w.claim("w", 10, "a")), "what is not due is not there")

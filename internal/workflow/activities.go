@@ -3,7 +3,6 @@ package workflow
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 )
@@ -201,7 +200,7 @@ func (r *run) takeReport() error {
 // activity finds an open activity and its step. attempt 0 is whichever is open.
 func (r *run) activity(n, attempt int) (*OpenStep, *OpenActivity, error) {
 	if n < 1 || n > r.state.LastActivity {
-		return nil, nil, fmt.Errorf("%w: it has no activity %d", ErrBadInput, n)
+		return nil, nil, Refuse(ErrBadInput, "it has no activity %d", n)
 	}
 	for i := range r.state.Open {
 		open := &r.state.Open[i]
@@ -279,7 +278,7 @@ func (r *run) resultOf(step *planStep, open OpenStep, active OpenActivity) (resu
 	case isObject(result):
 		merged, err = r.fitting(result)
 	case result != nil && !isNull(result) && active.Kind != CommandActivity && active.Kind != ChildActivity:
-		err = fmt.Errorf("%w: variables have to be a JSON object", ErrBadInput)
+		err = Refuse(ErrBadInput, "variables have to be a JSON object")
 	}
 	if err == nil && step.compensation != nil {
 		err = r.undoFits(len(result))

@@ -82,7 +82,7 @@ func (r *run) take(in Input) error {
 	case Resolve:
 		return r.resolve()
 	}
-	return fmt.Errorf("%w: unknown kind of input %q", ErrBadInput, in.Kind)
+	return Refuse(ErrBadInput, "unknown kind of input %q", in.Kind)
 }
 
 func (r *run) start() error {
@@ -169,7 +169,7 @@ func (r *run) stale(format string, args ...any) error {
 	if status == "" {
 		status = "not started"
 	}
-	return fmt.Errorf("%w: %s (the instance is %s)", ErrStale, fmt.Sprintf(format, args...), status)
+	return Refuse(ErrStale, "%s (the instance is %s)", fmt.Sprintf(format, args...), status)
 }
 
 // moment is a time as PostgreSQL keeps it, so that what is computed from it is equal to

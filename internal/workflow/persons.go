@@ -1,7 +1,6 @@
 package workflow
 
 import (
-	"fmt"
 	"slices"
 	"time"
 )
@@ -48,7 +47,7 @@ func (r *run) retryFailed() error {
 	if r.in.Name != "" && (len(places) == 0 || places[0].StepID != r.in.Name) {
 		step := r.plan.step(r.in.Name)
 		if step == nil || step.Type == JoinGateway {
-			return fmt.Errorf("%w: it cannot go on from step %q: %s", ErrBadInput, r.in.Name, reasonNot(step))
+			return Refuse(ErrBadInput, "it cannot go on from step %q: %s", r.in.Name, reasonNot(step))
 		}
 		places, forks = r.enclosed(step)
 	}

@@ -1,7 +1,6 @@
 package workflow
 
 import (
-	"fmt"
 	"slices"
 )
 
@@ -49,7 +48,7 @@ func (r *run) takeSignal() error {
 func (r *run) keepSignal() error {
 	name := r.in.Name
 	if !slices.ContainsFunc(r.plan.steps, func(s planStep) bool { return s.awaits(name) }) {
-		return fmt.Errorf("%w: no WAIT has the id %q or waits for a signal of that name", ErrBadInput, name)
+		return Refuse(ErrBadInput, "no WAIT has the id %q or waits for a signal of that name", name)
 	}
 	if !r.running() && (r.state.Status != Suspended || r.state.Suspended == Compensating) {
 		return r.stale("it takes no signals")
@@ -88,7 +87,7 @@ func (r *run) keepSignal() error {
 // takeUserTask takes what a person did.
 func (r *run) takeUserTask() error {
 	if step := r.plan.step(r.in.Name); step == nil || step.Type != UserTask {
-		return fmt.Errorf("%w: it has no USER_TASK %q", ErrBadInput, r.in.Name)
+		return Refuse(ErrBadInput, "it has no USER_TASK %q", r.in.Name)
 	}
 	open, active := r.waiting(func(step *planStep, a OpenActivity) bool {
 		return a.Kind == UserActivity && step.ID == r.in.Name && (r.in.Activity == 0 || a.N == r.in.Activity)

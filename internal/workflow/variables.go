@@ -31,7 +31,7 @@ func (r *run) object(raw json.RawMessage) (json.RawMessage, error) {
 	case value == nil || isNull(value):
 		return emptyObject, nil
 	case !isObject(value):
-		return nil, fmt.Errorf("%w: variables have to be a JSON object", ErrBadInput)
+		return nil, Refuse(ErrBadInput, "variables have to be a JSON object")
 	}
 	return value, nil
 }
@@ -50,13 +50,13 @@ func (r *run) value(raw json.RawMessage) (json.RawMessage, error) {
 	}
 	compact := bytes.NewBuffer(make([]byte, 0, len(raw)))
 	if err := json.Compact(compact, raw); err != nil {
-		return nil, fmt.Errorf("%w: no JSON: %w", ErrBadInput, err)
+		return nil, Refuse(ErrBadInput, "the result is no JSON: %v", err)
 	}
 	if !utf8.Valid(compact.Bytes()) {
-		return nil, fmt.Errorf("%w: no JSON: the text is not UTF-8", ErrBadInput)
+		return nil, Refuse(ErrBadInput, "the result is no JSON: it is not UTF-8")
 	}
 	if depth(compact.Bytes()) > maxNesting {
-		return nil, fmt.Errorf("%w: JSON that is nested more than %d deep", ErrBadInput, maxNesting)
+		return nil, Refuse(ErrBadInput, "the result is nested more than %d deep", maxNesting)
 	}
 	return compact.Bytes(), nil
 }
@@ -79,7 +79,7 @@ func depth(raw []byte) int {
 }
 
 func (r *run) tooLarge(size int) error {
-	return fmt.Errorf("%w: %w: they would have %d bytes, the limit is %d", ErrBadInput, ErrTooLarge, size, r.limits.Variables)
+	return Refuse(errors.Join(ErrBadInput, ErrTooLarge), "the variables would have %d bytes, the limit is %d", size, r.limits.Variables)
 }
 
 // merged returns the variables with those that come from outside; nil when there are none.

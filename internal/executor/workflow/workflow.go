@@ -143,9 +143,8 @@ func (a *attempt) request() engine.StartRequest {
 		Variables: a.spec.Variables, BusinessKey: a.spec.BusinessKey, Tenant: a.task.Tenant, User: a.task.User,
 		CorrelationID: a.task.ExecutionID,
 	}
-	// Executions count 5 as the most urgent, instances 1 as the first.
 	if p := a.task.Priority; p >= 1 && p <= 5 {
-		r.Priority = 6 - p
+		r.Priority = p
 	}
 	if id, err := uuid.Parse(a.task.ExecutionID); err == nil {
 		r.ExecutionID = id

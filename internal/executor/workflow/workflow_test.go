@@ -177,7 +177,7 @@ func TestTheVariablesAreTheResult(t *testing.T) {
 	assert.JSONEq(t, `{"sum":3}`, string(result.Value))
 	i, err := e.Get(t.Context(), workflowexecutor.InstanceID(task.ExecutionID, 1))
 	require.NoError(t, err)
-	assert.Equal(t, []any{1, "acme", "b-1", task.ExecutionID}, []any{i.Priority, i.Tenant, i.BusinessKey, i.ExecutionID.String()}, "the most urgent is first")
+	assert.Equal(t, []any{5, "acme", "b-1", task.ExecutionID}, []any{i.Priority, i.Tenant, i.BusinessKey, i.ExecutionID.String()})
 }
 
 func TestAnotherWorkerWaitsForTheSameInstance(t *testing.T) {

@@ -34,7 +34,7 @@ type Job struct {
 
 	Attempt  int   `json:"attempt" doc:"Counts from 1"`
 	Token    int64 `json:"token" doc:"That of the lease: who sends it back is told apart from earlier holders, even of the same workerId"`
-	Priority int   `json:"priority,omitempty" doc:"1 to 5; 1 comes first"`
+	Priority int   `json:"priority,omitempty" doc:"1 to 5; 5 is the most urgent"`
 
 	RunAt      *time.Time `json:"runAt,omitempty" doc:"When it may run at the earliest"`
 	OnHold     bool       `json:"onHold,omitempty" doc:"Its instance is suspended"`

@@ -19,7 +19,7 @@ type StartInstanceRequest struct {
 	Variables         json.RawMessage `json:"variables,omitempty" doc:"An object. Numbers stay as they are written" example:"{\"loanAmount\":200000000}"`
 	BusinessKey       string          `json:"businessKey,omitempty" maxLength:"256" doc:"What the caller calls it" example:"APP-20240417-001"`
 	ID                string          `json:"id,omitempty" format:"uuid" doc:"An id of the caller's making: the same request again gives the same instance. UUIDv7 is best"`
-	Priority          int             `json:"priority,omitempty" minimum:"1" maximum:"5" default:"3" doc:"1 to 5; 1 comes first"`
+	Priority          int             `json:"priority,omitempty" minimum:"1" maximum:"5" default:"3" doc:"1 to 5; 5 is the most urgent"`
 	CorrelationID     string          `json:"correlationId,omitempty" maxLength:"256" doc:"Carried by all events of the instance"`
 }
 
@@ -43,7 +43,7 @@ type WorkflowInstanceSummary struct {
 
 	Kind             string     `json:"kind,omitempty" doc:"workflow, or saga for one that is defined in Go"`
 	Version          int64      `json:"version" doc:"Counts the changes of the instance"`
-	Priority         int        `json:"priority,omitempty" doc:"1 to 5; 1 comes first"`
+	Priority         int        `json:"priority,omitempty" doc:"1 to 5; 5 is the most urgent"`
 	Tenant           string     `json:"tenant,omitempty"`
 	User             string     `json:"user,omitempty" doc:"Who started it"`
 	ParentInstanceID string     `json:"parentInstanceId,omitempty" doc:"The instance that waits for this one"`

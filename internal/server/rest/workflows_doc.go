@@ -116,7 +116,7 @@ type actionWords struct {
 func cancelAction() actionWords {
 	return actionWords{"cancel-instance", "End an instance",
 		"What is open is void: its jobs are not given out any more, and their completion is refused. With `compensate` what it has done " +
-			"is undone first. Cancelling again changes nothing.", members{"reason": "the customer withdrew"}}
+			"is undone first. What has ended, by an earlier cancel too, is a conflict.", members{"reason": "the customer withdrew"}}
 }
 
 func suspendAction() actionWords {
@@ -186,7 +186,7 @@ func (a *API) completeUserTaskDoc() huma.Operation {
 	return huma.Operation{
 		OperationID: "complete-user-task", Summary: "Complete a user task", Tags: []string{tagUserTasks},
 		Description: "By the id of its step. The variables are merged into those of the instance, which goes on. Completing it again changes " +
-			"nothing. A task that somebody has claimed is completed by that person, or by a caller that names nobody.",
+			"nothing, and is a conflict once the instance has ended. A task that somebody has claimed is completed by that person, or by a caller that names nobody.",
 		Parameters:  []*huma.Param{instanceParam(), stepParam("The id of the USER_TASK")},
 		RequestBody: exampleBody(schema[UserTaskCompletionRequest](a), false, members{"completedBy": "alice", "variables": members{"reviewDecision": "APPROVED"}}),
 		Responses:   done("Completed, now or before"),

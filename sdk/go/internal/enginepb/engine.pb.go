@@ -1365,7 +1365,7 @@ type WorkflowInstance struct {
 	Tenant string `protobuf:"bytes,103,opt,name=tenant,proto3" json:"tenant,omitempty"`
 	// Who started it.
 	User string `protobuf:"bytes,104,opt,name=user,proto3" json:"user,omitempty"`
-	// 1 (first) to 5.
+	// 1 to 5, the most urgent.
 	Priority int32 `protobuf:"varint,105,opt,name=priority,proto3" json:"priority,omitempty"`
 	// The instance whose SUBWORKFLOW or FOREACH it is.
 	ParentInstanceId string `protobuf:"bytes,106,opt,name=parent_instance_id,json=parentInstanceId,proto3" json:"parent_instance_id,omitempty"`
@@ -1726,7 +1726,7 @@ type Job struct {
 	VariablesJson []byte `protobuf:"bytes,100,opt,name=variables_json,json=variablesJson,proto3" json:"variables_json,omitempty"`
 	// Counts the attempts, from 1.
 	Attempt int32 `protobuf:"varint,101,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// 1 (first) to 5.
+	// 1 to 5, the most urgent.
 	Priority int32 `protobuf:"varint,102,opt,name=priority,proto3" json:"priority,omitempty"`
 	// The fencing token of the lease. A report that has it is refused when another lease
 	// of the job was given out since.
@@ -1894,7 +1894,7 @@ type JobDispatchEvent struct {
 	// The fencing token of the lease, which runs from the record's publication; also in the
 	// header millrace-token.
 	Token int64 `protobuf:"varint,101,opt,name=token,proto3" json:"token,omitempty"`
-	// 1 (first) to 5.
+	// 1 to 5, the most urgent.
 	Priority int32 `protobuf:"varint,102,opt,name=priority,proto3" json:"priority,omitempty"`
 	// The step.
 	StepId        string `protobuf:"bytes,103,opt,name=step_id,json=stepId,proto3" json:"step_id,omitempty"`
@@ -2643,7 +2643,7 @@ type StartInstanceRequest struct {
 	// A UUID that makes the call repeatable: an instance that exists under it, of the same
 	// definition, is returned.
 	InstanceId string `protobuf:"bytes,101,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
-	// 1 (first) to 5; 0: 3.
+	// 1 to 5, the most urgent; 0: 3.
 	Priority int32 `protobuf:"varint,102,opt,name=priority,proto3" json:"priority,omitempty"`
 	// Ties it to what else happens for the same reason; empty: the request's id.
 	CorrelationId string `protobuf:"bytes,103,opt,name=correlation_id,json=correlationId,proto3" json:"correlation_id,omitempty"`
