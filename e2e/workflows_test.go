@@ -4,10 +4,10 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -70,14 +70,13 @@ func userProgram(t testing.TB, name string) string {
 	return path
 }
 
-// grpcListening is the line with which a program says that it serves gRPC.
-var grpcListening = regexp.MustCompile(`msg="grpc server listening" address=(\S+)`)
-
+// grpc is the address at which the process serves gRPC.
 func (p *process) grpc() string {
 	p.t.Helper()
-	m := grpcListening.FindStringSubmatch(p.log())
-	require.NotNil(p.t, m, "%s serves gRPC", p.name)
-	return m[1]
+	u, err := url.Parse(p.address("grpc"))
+	require.NoError(p.t, err)
+	require.NotEmpty(p.t, u.Host, "%s serves gRPC", p.name)
+	return u.Host
 }
 
 // TestWorkflows runs the example workflows and the scenarios of the SDKs (e2e/workflows)

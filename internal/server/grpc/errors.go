@@ -28,7 +28,9 @@ func code(p *problem.Problem) codes.Code {
 		return codes.FailedPrecondition
 	}
 	switch p.Status {
-	case http.StatusBadRequest, http.StatusUnprocessableEntity, http.StatusUnsupportedMediaType, http.StatusNotAcceptable:
+	case http.StatusBadRequest, http.StatusUnprocessableEntity, http.StatusUnsupportedMediaType, http.StatusNotAcceptable,
+		// What is too large stays too large: clients repeat what finds a resource exhausted.
+		http.StatusRequestEntityTooLarge:
 		return codes.InvalidArgument
 	case http.StatusUnauthorized:
 		return codes.Unauthenticated
@@ -38,7 +40,7 @@ func code(p *problem.Problem) codes.Code {
 		return codes.NotFound
 	case http.StatusConflict, http.StatusPreconditionFailed:
 		return codes.FailedPrecondition
-	case http.StatusRequestEntityTooLarge, http.StatusTooManyRequests:
+	case http.StatusTooManyRequests:
 		return codes.ResourceExhausted
 	case http.StatusMethodNotAllowed, http.StatusNotImplemented:
 		return codes.Unimplemented

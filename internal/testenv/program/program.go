@@ -9,6 +9,7 @@
 package program
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -102,10 +103,11 @@ func (p *Process) Running() bool {
 	}
 }
 
-// listening is the line with which a program says that a server is up.
-const listening = `msg="http server listening" server=(\w+) address=(\S+)`
+// listening is the line with which a program says that a server is up. There is one
+// server of gRPC, which goes without a name.
+const listening = `msg="(?:http|grpc) server listening"(?: server=(\w+))? address=(\S+)`
 
-// Address returns the base URL of the server "api" or "admin"; empty as long as
+// Address returns the base URL of the server "api", "admin" or "grpc"; empty as long as
 // the process has not said that it listens there. The admin server is the last
 // step of a start.
 func (p *Process) Address(server string) string {
@@ -114,7 +116,7 @@ func (p *Process) Address(server string) string {
 		return ""
 	}
 	for _, m := range regexp.MustCompile(listening).FindAllStringSubmatch(log, -1) {
-		if m[1] == server {
+		if cmp.Or(m[1], "grpc") == server {
 			return "http://" + m[2]
 		}
 	}
