@@ -28,7 +28,7 @@ func newAlerts(
 	return alerts.New(alerts.Config{
 		Pool: pool, Leases: leases, Signals: signals, URL: a.Webhook, Header: a.Header,
 		Secret:     func() (secret.Secret, error) { return alertSecret(a) },
-		StallAfter: a.StallAfter, DeadLetters: a.DeadLetters, Version: build.Version(), Registerer: reg, Log: log,
+		StallAfter: a.StallAfter, DeadLetters: a.DeadLetters, AttentionAfter: a.AttentionAfter, Version: build.Version(), Registerer: reg, Log: log,
 	})
 }
 

@@ -286,6 +286,8 @@ type Alerts struct {
 	SecretFile  string        `key:"secret_file" file:"read" unset:"none" doc:"The file that holds the secret. It is read again for every post, so that a rotated one needs no restart."`
 	StallAfter  time.Duration `key:"stall_after" doc:"How long a partition may be stalled before it is an alert."`
 	DeadLetters int           `key:"dead_letters" doc:"How many open dead letters are an alert; 0 turns that one off."`
+	// AttentionAfter is about instances of workflows and sagas.
+	AttentionAfter time.Duration `key:"attention_after" doc:"How long a saga or workflow may be in NEEDS_ATTENTION before it is an alert."`
 }
 
 // Log configures the log.

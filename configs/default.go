@@ -109,7 +109,7 @@ func Default() Config {
 			Results: 90 * topics.Day, Events: 90 * topics.Day, Executions: 90 * topics.Day, Instances: 90 * topics.Day,
 			Workflows: 30 * topics.Day,
 		},
-		Alerts: Alerts{Header: "Authorization", StallAfter: time.Hour, DeadLetters: 100},
+		Alerts: Alerts{Header: "Authorization", StallAfter: time.Hour, DeadLetters: 100, AttentionAfter: time.Minute},
 		Log:    Log{Level: "info", Format: "text"},
 	}
 }

@@ -13,7 +13,13 @@ import (
 	"github.com/millrace/millrace/internal/testenv"
 )
 
-func TestMain(m *testing.M) { testenv.Run(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv(sagaProgram) != "" {
+		runSagaProgram()
+		return
+	}
+	testenv.Run(m)
+}
 
 // crashable is the build tag of a program that can be made to crash; see
 // internal/crash.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -38,6 +39,8 @@ type launch struct {
 	home string
 	as   *syscall.Credential // nil: who runs the tests
 	tag  string              // of the build; empty for what people run
+	// binary is another program; empty: millrace.
+	binary string
 }
 
 // process is a running millrace. It leads a process group of its own, dies with
@@ -51,11 +54,22 @@ type process struct {
 
 var launches atomic.Int64 // numbers the log files
 
+// self is the path of the test binary.
+func self(t testing.TB) string {
+	t.Helper()
+	path, err := os.Executable()
+	require.NoError(t, err)
+	return path
+}
+
 // prepare says how to run the binary.
 func (l launch) prepare(t testing.TB, args ...string) binaries.Launch {
 	t.Helper()
+	if l.binary == "" {
+		l.binary = binary(t, l.tag)
+	}
 	return binaries.Launch{
-		Binary: binary(t, l.tag), Args: append(slices.Clone(l.args), args...), Env: l.env, Home: l.home, As: l.as,
+		Binary: l.binary, Args: append(slices.Clone(l.args), args...), Env: l.env, Home: l.home, As: l.as,
 		Output: filepath.Join(t.ArtifactDir(), fmt.Sprintf("%02d-%s", launches.Add(1), l.name)),
 	}
 }

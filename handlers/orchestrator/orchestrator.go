@@ -18,6 +18,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/millrace/millrace/internal/crash"
 	"github.com/millrace/millrace/internal/engine"
 	"github.com/millrace/millrace/internal/workflow"
 	"github.com/millrace/millrace/pipeline"
@@ -92,6 +93,7 @@ func (o orchestrator) reply(ctx context.Context, r topics.SagaReply) error {
 	if err != nil {
 		return pipeline.Malformed(fmt.Errorf("reply of %s: %w", r.Participant, err))
 	}
+	crash.At("saga.reply_read")
 	err = o.engine.Reply(ctx, command)
 	if errors.Is(err, engine.ErrInvalid) {
 		// The saga cannot take what the participant gave, and must not wait for it for ever.

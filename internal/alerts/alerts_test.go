@@ -205,6 +205,36 @@ func TestOutboxAndDeadLetters(t *testing.T) {
 	assert.Equal(t, alerts.DeadLetters, p.Alert)
 }
 
+// A saga that could not undo what it did is told of once it has waited for so long, and
+// again when somebody has decided.
+func TestASagaThatNeedsAttention(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	r := newReceiver(t)
+	instance := func(id, status string, age time.Duration) {
+		d.exec(t, `INSERT INTO wf_instances (id, kind, definition_id, definition_version, status, trouble, version, variables, state, started_at, updated_at)
+			VALUES ($1, 'saga', 'order', 3, $2, $2, 9, '{"card":"private"}', '{"stuck":{"code":"failed","message":"the line is dead, token=abc","step_id":"pay"}}', now(),
+				now() - make_interval(secs => $3))`, id, status, age.Seconds())
+	}
+	instance("0197a0c0-0000-7000-8000-000000000001", "NEEDS_ATTENTION", 2*time.Hour)
+	instance("0197a0c0-0000-7000-8000-000000000002", "NEEDS_ATTENTION", 0)
+	instance("0197a0c0-0000-7000-8000-000000000003", "COMPENSATED", 2*time.Hour)
+	d.watch(t, alerts.Config{URL: secret.New(r.URL), AttentionAfter: time.Hour})
+	p := r.next(t)
+	assert.Equal(t, alerts.NeedsAttention, p.Alert)
+	assert.Equal(t, "firing", p.Status)
+	assert.Equal(t, "needs_attention/0197a0c0-0000-7000-8000-000000000001", p.Key)
+	assert.Equal(t, "saga 0197a0c0-0000-7000-8000-000000000001 of order could not be undone and needs a decision", p.Summary)
+	assert.JSONEq(t, `{"id":"0197a0c0-0000-7000-8000-000000000001","kind":"saga","definition":"order","version":3,"step":"pay","code":"failed",
+		"error":"`+secret.Redact("the line is dead, token=abc")+`"}`, string(p.Details), "and not the state")
+
+	d.exec(t, `UPDATE wf_instances SET status = 'COMPENSATING', trouble = 'COMPENSATING' WHERE id = '0197a0c0-0000-7000-8000-000000000001'`)
+	p = r.next(t)
+	assert.Equal(t, "resolved", p.Status)
+	assert.Equal(t, alerts.NeedsAttention, p.Alert)
+	assert.Empty(t, r.posts)
+}
+
 // What cannot be told says so without its address, and is not told late: only that
 // it is over.
 func TestAnAlertThatCannotBeSent(t *testing.T) {

@@ -23,6 +23,9 @@ const (
 	OutboxFailed Kind = "outbox_failed"
 	// DeadLetters: there are DeadLetters open dead letters, or more.
 	DeadLetters Kind = "dead_letters"
+	// NeedsAttention: a compensation of a saga or workflow could not be brought about, and
+	// nobody has decided for AttentionAfter what to do.
+	NeedsAttention Kind = "needs_attention"
 )
 
 // condition is something that is true now and worth telling.
@@ -41,7 +44,7 @@ const maxConditions = 100
 // evaluate finds what is true now.
 func (w *Watcher) evaluate(ctx context.Context, tx pgx.Tx) ([]condition, error) {
 	var all []condition
-	for _, find := range []func(context.Context, pgx.Tx) ([]condition, error){w.stalls, w.failedEvents, w.deadLetters} {
+	for _, find := range []func(context.Context, pgx.Tx) ([]condition, error){w.stalls, w.failedEvents, w.deadLetters, w.attention} {
 		found, err := find(ctx, tx)
 		if err != nil {
 			return nil, err
@@ -131,6 +134,36 @@ func (w *Watcher) deadLetters(ctx context.Context, tx pgx.Tx) ([]condition, erro
 		summary: fmt.Sprintf("%d dead letters are open", total),
 		details: map[string]any{"open": total, "threshold": w.cfg.DeadLetters, "by_consumer": byConsumer},
 	}}, nil
+}
+
+// attention looks at the instances that need attention, the oldest first.
+func (w *Watcher) attention(ctx context.Context, tx pgx.Tx) ([]condition, error) {
+	rows, err := tx.Query(ctx, `
+		SELECT id::text, kind, definition_id, definition_version, updated_at,
+			coalesce(state->'stuck'->>'step_id', ''), coalesce(state->'stuck'->>'code', ''), coalesce(state->'stuck'->>'message', '')
+		FROM wf_instances WHERE trouble = 'NEEDS_ATTENTION' AND updated_at <= clock_timestamp() - make_interval(secs => $1)
+		ORDER BY updated_at, id LIMIT $2`, w.cfg.AttentionAfter.Seconds(), maxConditions)
+	if err != nil {
+		return nil, fmt.Errorf("look for instances that need attention: %w", err)
+	}
+	var found []condition
+	var id, kind, definition, step, code, text string
+	var version int
+	var since time.Time
+	_, err = pgx.ForEachRow(rows, []any{&id, &kind, &definition, &version, &since, &step, &code, &text}, func() error {
+		found = append(found, condition{
+			key: fmt.Sprintf("%s/%s", NeedsAttention, id), kind: NeedsAttention, since: since,
+			summary: fmt.Sprintf("%s %s of %s could not be undone and needs a decision", kind, id, definition),
+			details: map[string]any{
+				"id": id, "kind": kind, "definition": definition, "version": version, "step": step, "code": code, "error": secret.Redact(text),
+			},
+		})
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("look for instances that need attention: %w", err)
+	}
+	return found, nil
 }
 
 const (

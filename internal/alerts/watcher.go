@@ -24,10 +24,11 @@ const leaseName = "alerts"
 
 // Defaults of Config.
 const (
-	StallAfterDefault = time.Hour
-	IntervalDefault   = 15 * time.Second
-	TimeoutDefault    = 10 * time.Second
-	HeaderDefault     = "Authorization"
+	StallAfterDefault     = time.Hour
+	AttentionAfterDefault = time.Minute
+	IntervalDefault       = 15 * time.Second
+	TimeoutDefault        = 10 * time.Second
+	HeaderDefault         = "Authorization"
 
 	backoffMin = 5 * time.Second
 	backoffMax = 5 * time.Minute
@@ -56,6 +57,9 @@ type Config struct {
 	StallAfter time.Duration
 	// DeadLetters is how many open dead letters are an alert; 0 turns it off.
 	DeadLetters int
+	// AttentionAfter is how long an instance of a saga or workflow may need attention before
+	// it is an alert.
+	AttentionAfter time.Duration
 	// Interval is how often conditions are looked at when nothing wakes us.
 	Interval time.Duration
 	// BackoffMin and BackoffMax bound the pause after a post that failed.
@@ -81,6 +85,7 @@ type Watcher struct {
 func New(cfg Config) (*Watcher, error) {
 	cfg.Header = cmp.Or(cfg.Header, HeaderDefault)
 	cfg.StallAfter = cmp.Or(cfg.StallAfter, StallAfterDefault)
+	cfg.AttentionAfter = cmp.Or(cfg.AttentionAfter, AttentionAfterDefault)
 	cfg.Interval = cmp.Or(cfg.Interval, IntervalDefault)
 	cfg.BackoffMin, cfg.BackoffMax = cmp.Or(cfg.BackoffMin, backoffMin), cmp.Or(cfg.BackoffMax, backoffMax)
 	if cfg.Log == nil {

@@ -132,6 +132,7 @@ func TestDirection(t *testing.T) {
 		"middleware":             {"topics", "internal/delivery", "internal/secret"},
 		"pipeline":               {"topics", "internal/delivery", "middleware", "pipeline", "internal/crash", "internal/secret"},
 		"sagas":                  {"topics", "middleware", "pipeline", "internal/workflow"},
+		"sagas/execution":        {"sagas"},
 		"internal/execution":     {"topics", "internal/executor"},
 		"internal/executor/spec": {},
 		"internal/expr":          {},

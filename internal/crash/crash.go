@@ -73,6 +73,13 @@ func Points() []Point {
 		{"engine.advancing", "What an input of a workflow instance leads to is about to be written and committed: nothing has happened, and the caller asks again or the timer is still due."},
 		{"engine.advanced", "It is committed and the caller has no answer: asking again finds it done."},
 
+		{"saga.command_appended", "A command is about to be written with what leads to it, and committed: nothing has happened, and what led to it comes again."},
+		{"saga.reply_read", "A reply has arrived and the saga does not know: it comes again."},
+		{"saga.reply_applying", "What a reply leads to is about to be written and committed: nothing has happened, and the reply comes again."},
+		{"saga.reply_applied", "It is committed and Kafka does not know: the reply comes again, and nobody waits for it."},
+		{"saga.compensating", "The first compensation is in the outbox: it is sent, and the saga waits for its reply."},
+		{"saga.compensated", "A step is undone and the next compensation is in the outbox: it is sent, and no other one again."},
+
 		{"dead_letters.ingesting", "Letters from the topic are written with the position and not committed: they are read again."},
 		{"redrive.sending", "A chunk of letters is marked, its records are in the outbox, and nothing is committed: the letters are open."},
 		{"redrive.sent", "A chunk is committed and its caller has no answer: the same call goes on with what is open."},

@@ -85,7 +85,7 @@ type Config struct {
 	Signals Signals
 	// Handover is the short way to the relay of this process; nil: there is none.
 	Handover *outbox.Handover
-	// Sagas is nil where no commands are sent; a COMMAND step then waits for ever.
+	// Sagas is nil where no commands are sent: what would send any is not started then.
 	Sagas Sagas
 	// Limits bound what one instance may need.
 	Limits workflow.Limits

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/millrace/millrace/internal/crash"
 	"github.com/millrace/millrace/internal/outbox"
 	"github.com/millrace/millrace/internal/postgres"
 )
@@ -135,11 +134,11 @@ func (e *Engine) attempt(ctx context.Context, batch []*request) (outcome, error)
 	if err := u.write(ctx, &b, o.written); err != nil {
 		return o, err
 	}
-	crash.At("engine.advancing")
+	u.committing()
 	if err := tx.Commit(ctx, &b.Batch, 0); err != nil {
 		return o, err
 	}
-	crash.At("engine.advanced")
+	u.passedCommit()
 	return o, nil
 }
 

@@ -22,15 +22,19 @@ const (
 	retentionBatch = 500
 )
 
-// RunHousekeeping looks after signals that are kept, and removes instances that ended
-// longer ago than Config.Retention, until ctx ends. Of the processes that run it one does
+// RunHousekeeping looks after signals that are kept, counts the instances that need
+// attention, and removes those that ended longer ago than Config.Retention, until ctx ends. Of the processes that run it one does
 // it at a time. The engine of its process must run.
 func (e *Engine) RunHousekeeping(ctx context.Context, leases Leases) error {
 	return leases.Run(ctx, housekeepingLease, func(ctx context.Context, _ *lease.Held) error {
 		ticker := time.NewTicker(signalSweep)
 		defer ticker.Stop()
+		defer e.metrics.attention.Reset()
 		var retained time.Time
 		for {
+			if err := e.countAttention(ctx); err != nil && ctx.Err() == nil {
+				e.log.WarnContext(ctx, "instances that need attention cannot be counted", "error", err)
+			}
 			if err := e.sweepSignals(ctx); err != nil && ctx.Err() == nil {
 				e.log.WarnContext(ctx, "signals cannot be looked after", "error", err)
 			}
@@ -47,6 +51,24 @@ func (e *Engine) RunHousekeeping(ctx context.Context, leases Leases) error {
 			}
 		}
 	})
+}
+
+// countAttention counts the instances that wait for the decision of a person.
+func (e *Engine) countAttention(ctx context.Context) error {
+	counts := map[string]int{KindSaga: 0, KindWorkflow: 0}
+	rows, err := e.config.Pool.Query(ctx, `SELECT kind, count(*) FROM wf_instances WHERE trouble = 'NEEDS_ATTENTION' GROUP BY kind`)
+	if err != nil {
+		return err
+	}
+	var kind string
+	var n int
+	if _, err := pgx.ForEachRow(rows, []any{&kind, &n}, func() error { counts[kind] = n; return nil }); err != nil {
+		return err
+	}
+	for kind, n := range counts {
+		e.metrics.attention.WithLabelValues(kind).Set(float64(n))
+	}
+	return nil
 }
 
 // RemoveEnded removes the instances that ended longer ago than Config.Retention, with

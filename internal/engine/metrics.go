@@ -16,14 +16,15 @@ type metrics struct {
 	steps       *prometheus.CounterVec
 	transaction *prometheus.HistogramVec
 	// locked is of the one way in which instances are locked.
-	locked   prometheus.Observer
-	size     prometheus.Histogram
-	refused  prometheus.Counter
-	repeated prometheus.Counter
-	fired    *prometheus.CounterVec
-	purged   prometheus.Counter
-	delayed  prometheus.Counter
-	late     prometheus.Counter
+	locked    prometheus.Observer
+	size      prometheus.Histogram
+	refused   prometheus.Counter
+	repeated  prometheus.Counter
+	fired     *prometheus.CounterVec
+	purged    prometheus.Counter
+	delayed   prometheus.Counter
+	late      prometheus.Counter
+	attention *prometheus.GaugeVec
 }
 
 func newMetrics(reg prometheus.Registerer, e *Engine) *metrics {
@@ -57,11 +58,14 @@ func newMetrics(reg prometheus.Registerer, e *Engine) *metrics {
 		Name: "engine_db_lock_wait_duration_seconds", Help: "How long it takes to lock the rows of a transaction of the workflow engine: the round trip, and the wait for others.",
 		Buckets: transactionBuckets()}, []string{"operation"})
 	m.locked = locks.WithLabelValues("instance.for_update")
+	m.attention = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "millrace_engine_instances_needing_attention", Help: "Sagas and workflows in NEEDS_ATTENTION, by kind, in the process that does the housekeeping."},
+		[]string{"kind"})
 	waiting := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "millrace_engine_requests_waiting", Help: "Requests that wait for a transaction of the workflow engine."},
 		func() float64 { return float64(e.queue.length()) })
 	if reg != nil {
-		reg.MustRegister(m.started, m.completed, m.steps, m.transaction, locks, m.size, m.refused, m.repeated, m.fired, m.purged, m.delayed, m.late, waiting)
+		reg.MustRegister(m.started, m.completed, m.steps, m.transaction, locks, m.size, m.refused, m.repeated, m.fired, m.purged, m.delayed, m.late, m.attention, waiting)
 	}
 	return m
 }

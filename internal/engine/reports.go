@@ -193,7 +193,12 @@ func reply(c CommandReply) *request {
 			f := workflow.Failure{Code: cmp.Or(text(c.Failure.Code), "failed"), Message: text(c.Failure.Message), StepID: c.Failure.StepID}
 			in.Kind, in.Failure, in.Retryable = workflow.ActivityFailed, &f, c.Retryable
 		}
-		return u.advance(ctx, l, in)
+		before := l.state.Version
+		err = u.advance(ctx, l, in)
+		if l.state.Version != before {
+			u.replies++
+		}
+		return err
 	})
 	r.weight = len(c.Result)
 	return r

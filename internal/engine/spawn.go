@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/google/uuid"
 
@@ -41,6 +42,9 @@ type seed struct {
 
 // plant makes an instance. Deferred, it begins in a transaction of its own.
 func (u *unit) plant(ctx context.Context, s seed, deferred bool) (*live, error) {
+	if u.engine.config.Sagas == nil && sendsCommands(s.plan) {
+		return nil, fmt.Errorf("%s, version %d, cannot be started: %w", s.definition, s.definitionVersion, ErrWithoutKafka)
+	}
 	x := s.row
 	x.updatedAt = u.now
 	l := &live{row: &x, plan: s.plan, fresh: true, changed: true}
@@ -190,6 +194,14 @@ func kindOf(p *workflow.Plan) string {
 		}
 	}
 	return KindWorkflow
+}
+
+// sendsCommands reports whether instances need somebody who carries out commands, be it only
+// to undo something.
+func sendsCommands(p *workflow.Plan) bool {
+	return slices.ContainsFunc(p.Definition().Steps, func(s workflow.Step) bool {
+		return s.Type == workflow.Command || s.Compensation != nil && s.Compensation.CommandType != ""
+	})
 }
 
 // newID returns the id of a new instance, which tells when it was made.

@@ -62,10 +62,12 @@ type effects struct {
 	endWaits    []activityKey
 	newSignals  []signalRow
 	usedSignals []usedSignal
-	// wakeKept are signals that may have been kept for a WAIT that begins.
+	// commands are those that begin.
 	commands []BegunCommand
-	events   []event
-	tally    tally
+	// replies is how many replies to commands have led an instance on.
+	replies int
+	events  []event
+	tally   tally
 	// follow is what is asked of the engine once this is committed.
 	follow []*request
 	ended  []uuid.UUID

@@ -4,6 +4,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -49,6 +50,16 @@ func TestWorkflowsOnPostgreSQLAlone(t *testing.T) {
 	status, body = get(t, url+"/v1/topics", strings.TrimSpace(string(text)))
 	assert.Equal(t, 501, status)
 	assert.Contains(t, body, "kafka_off")
+
+	order := filepath.Join(t.TempDir(), "order.json")
+	require.NoError(t, os.WriteFile(order, []byte(`{"id": "order", "name": "Order", "steps": [
+		{"id": "pay", "name": "Pay", "type": "COMMAND", "participant": "bank", "commandType": "charge", "nextStep": "end"},
+		{"id": "end", "name": "End", "type": "END"}]}`), 0o600))
+	millrace("workflows", "apply", order)
+	for _, start := range []string{"instances", "sagas"} {
+		refused := scene.Start("millrace", "--url", url, "--token", strings.TrimSpace(string(text)), start, "start", "order")
+		refused.Says("set kafka.brokers")
+	}
 	worker.Stop()
 	serve.Stop()
 }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/millrace/millrace/internal/definitions"
 	"github.com/millrace/millrace/internal/engine"
 	"github.com/millrace/millrace/internal/executor"
 	"github.com/millrace/millrace/internal/executor/spec"
@@ -128,13 +129,24 @@ func (a *attempt) find(ctx context.Context) (found engine.Instance, refused *exe
 	}
 	a.asked = true
 	found, err = a.persist(ctx, func() (engine.Instance, error) { return a.engine.Start(ctx, a.request()) })
-	switch {
-	case errors.Is(err, engine.ErrNotFound):
-		return found, &executor.Result{Outcome: executor.Failed, Reason: "unknown_workflow", Message: err.Error()}, nil
-	case errors.Is(err, engine.ErrInvalid):
-		return found, &executor.Result{Outcome: executor.Failed, Reason: "invalid_spec", Message: err.Error()}, nil
+	if reason := refusal(err); reason != "" {
+		return found, &executor.Result{Outcome: executor.Failed, Reason: reason, Message: err.Error()}, nil
 	}
 	return found, nil, err
+}
+
+// refusal is why the engine will not start an instance, however often it is asked; empty for
+// errors that say nothing of that.
+func refusal(err error) string {
+	switch {
+	case errors.Is(err, definitions.ErrNotFound), errors.Is(err, engine.ErrNotFound):
+		return "unknown_workflow"
+	case errors.Is(err, engine.ErrInvalid), errors.Is(err, workflow.ErrTooLarge), errors.Is(err, workflow.ErrBadInput):
+		return "invalid_spec"
+	case errors.Is(err, engine.ErrWithoutKafka):
+		return "kafka_off"
+	}
+	return ""
 }
 
 func (a *attempt) request() engine.StartRequest {
@@ -197,7 +209,7 @@ func (a *attempt) newest() (uuid.UUID, bool) {
 func (a *attempt) persist(ctx context.Context, fn func() (engine.Instance, error)) (engine.Instance, error) {
 	for {
 		instance, err := fn()
-		if err == nil || errors.Is(err, engine.ErrNotFound) || errors.Is(err, engine.ErrConflict) || errors.Is(err, engine.ErrInvalid) {
+		if err == nil || refusal(err) != "" || errors.Is(err, engine.ErrConflict) {
 			return instance, err
 		}
 		select {

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/millrace/millrace/internal/definitions"
 	"github.com/millrace/millrace/internal/engine"
 	"github.com/millrace/millrace/internal/executor"
 	"github.com/millrace/millrace/internal/executor/executortest"
@@ -52,7 +53,7 @@ func (e *instances) Start(_ context.Context, r engine.StartRequest) (engine.Inst
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if r.DefinitionID == "missing" {
-		return engine.Instance{}, fmt.Errorf("definition missing: %w", engine.ErrNotFound)
+		return engine.Instance{}, fmt.Errorf("definition missing: %w", definitions.ErrNotFound)
 	}
 	if i, ok := e.all[r.ID]; ok {
 		return e.answer(*i, nil)

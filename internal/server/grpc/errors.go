@@ -24,7 +24,7 @@ const domain = "millrace"
 // code is the code of a problem: that of its HTTP status, but for what clients of
 // workflow.v1 know under another one.
 func code(p *problem.Problem) codes.Code {
-	if p.Code == problem.PollingOff().Code {
+	if p.Code == problem.PollingOff().Code || p.Code == problem.KafkaOff().Code {
 		return codes.FailedPrecondition
 	}
 	switch p.Status {

@@ -96,6 +96,7 @@ func errorTable() []mapping {
 		{err: workflow.ErrTooLarge, kind: problem.VariablesTooLarge()},
 		{err: engine.ErrInvalid, kind: problem.BadRequest()},
 		{err: workflow.ErrBadInput, kind: problem.BadRequest()},
+		{err: engine.ErrWithoutKafka, kind: problem.KafkaOff()},
 		{err: engine.ErrOverloaded, kind: problem.Overloaded(), retryAfter: time.Second},
 		{err: engine.ErrStopped, kind: problem.ShuttingDown(), retryAfter: time.Second},
 		{err: postgres.ErrPageToken, kind: problem.InvalidPageToken()},
