@@ -191,7 +191,7 @@ func TestWhatIsSaidAboutMistakes(t *testing.T) {
 		`limit x: rate: must be at most 1000000 per second`:                                        {Per: limits.PerUser, Rate: limits.Rate{Tokens: 2, Per: time.Microsecond}},
 		`limit x: rate: takes longer than 366 days to fill a bucket of 2`:                          {Per: limits.PerUser, Rate: limits.Rate{Tokens: 1, Per: 300 * 24 * time.Hour}, Burst: 2},
 		`limit x: rate: takes longer than 366 days to fill a bucket of 1`:                          {Per: limits.PerUser, Rate: limits.Rate{Tokens: 1, Per: math.MaxInt64}},
-		`limit x: key: line 1, column 8: it ends where something is missing`:                                     {Per: limits.PerKey, Key: "user ==", Rate: rate()},
+		`limit x: key: line 1, column 8: it ends where something is missing`:                       {Per: limits.PerKey, Key: "user ==", Rate: rate()},
 		`limit x: key: line 1, column 1: unknown name label`:                                       {Per: limits.PerKey, Key: "label.team", Rate: rate()},
 		`limit x: key: line 1, column 1: unknown name now`:                                         {Per: limits.PerKey, Key: "now()", Rate: rate()},
 		`limit x: key: gives a map[string]string: want a text or a number`:                         {Per: limits.PerKey, Key: "labels", Rate: rate()},
