@@ -41,7 +41,7 @@ func newGRPC(cfg configs.Config, p grpcParts, log *slog.Logger, reg prometheus.R
 		REST: p.API, Engine: p.Engine, Jobs: p.Jobs, Definitions: p.Definitions, Health: p.Health, Guard: p.Guard, Logger: log, Metrics: grpc.NewMetrics(reg),
 	}, grpc.Config{
 		Address: cfg.GRPC.Listen, Setting: "grpc.listen (--grpc-listen)", CertFile: cfg.API.TLS.CertFile, KeyFile: cfg.API.TLS.KeyFile,
-		MaxMessageBytes: int(cfg.GRPC.MaxMessageBytes), OnShutdown: p.Streams.Close,
+		MaxMessageBytes: int(cfg.GRPC.MaxMessageBytes), OnShutdown: p.Streams.Close, WithoutAudit: !cfg.Workflows.AuditLog,
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace/millrace/configs"
 	"github.com/millrace/millrace/internal/deadletter"
+	"github.com/millrace/millrace/internal/engine"
 	"github.com/millrace/millrace/internal/lease"
 	"github.com/millrace/millrace/internal/postgres"
 	"github.com/millrace/millrace/internal/purge"
@@ -22,6 +23,7 @@ func newPurges(
 ) *purge.Store {
 	return purge.New(purge.Config{
 		Pool: pool, Letters: letters, Cancel: executions.Cancel, Registerer: reg,
+		Workflows: purge.Engine{Erase: engine.Erase, Cancel: engine.AskCancel},
 		Wake:      func() { signals.Wake(purge.WakeName) },
 		Retention: purge.Retention{Executions: cfg.Retention.Executions, Instances: cfg.Retention.Instances, Remember: remember(cfg)},
 	})

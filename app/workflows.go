@@ -35,7 +35,7 @@ func newDefinitions(l *loops, pool *pgxpool.Pool, signals *postgres.Signals) *de
 func newJobs(
 	l *loops, cfg configs.Config, c *connections, signals *postgres.Signals, h *health.Health, log *slog.Logger, reg prometheus.Registerer,
 ) (*jobs.Store, error) {
-	config := jobs.Config{Pool: c.pool, Mode: jobs.Mode(cfg.Jobs.DispatchMode), Signals: signals, Metrics: reg, Log: log}
+	config := jobs.Config{Pool: c.pool, Mode: jobs.Mode(cfg.Jobs.DispatchMode), Lease: cfg.Jobs.Lease, Signals: signals, Metrics: reg, Log: log}
 	if c.admin != nil {
 		config.Topics = jobTopics{c.admin, cfg}
 	}
@@ -65,6 +65,8 @@ type engineParams struct {
 	Metrics     prometheus.Registerer
 }
 
+// newEngine makes the engine. Every process that has one prepares the topics of jobs, since
+// each goes by what it knows of them.
 func newEngine(l *loops, p engineParams) *engine.Engine {
 	w := p.Config.Workflows
 	e := engine.New(engine.Config{
@@ -73,9 +75,13 @@ func newEngine(l *loops, p engineParams) *engine.Engine {
 		Transactions: w.Transactions, TransactionSize: w.TransactionSize, Queue: w.Queue,
 		Retention:   p.Config.Retention.Workflows,
 		NoLifecycle: !w.Lifecycle || p.Config.Brokerless(),
+		NoAudit:     !w.AuditLog,
 		Metrics:     p.Metrics, Log: p.Log,
 	})
 	l.run("workflow engine", e.Run)
+	if p.Jobs.Mode() == jobs.KafkaOutbox {
+		l.run("topics of job types", func(ctx context.Context) error { return e.RunPreparation(ctx, p.Definitions) })
+	}
 	return e
 }
 

@@ -101,12 +101,13 @@ type Workflows struct {
 	MaxSteps          int  `key:"max_steps" doc:"How many steps an instance may begin in all, so that a loop ends."`
 	MaxVariablesBytes Size `key:"max_variables_bytes" doc:"How long the variables of an instance may be, as JSON. What would make them longer is refused, or fails its step."`
 	Lifecycle         bool `key:"lifecycle" doc:"Publish lifecycle events (CloudEvents, topics.flow-lifecycle-out), which the data index is built from. Without Kafka they are off."`
-	AuditLog          bool `key:"audit_log" doc:"Show the audit log of instances. What happened is kept in any case: instances go by it."`
+	AuditLog          bool `key:"audit_log" doc:"Keep and show the audit log of instances. Without it the journal keeps what the history of instances needs, and what sagas are told by: less is written for each step."`
 }
 
 // Jobs configures the jobs of service tasks.
 type Jobs struct {
-	DispatchMode string `key:"dispatch_mode" flag:"dispatch-mode" oneof:"polling,kafka_outbox" doc:"How jobs reach workers: they ask for them, which needs PostgreSQL alone, or read them from topics workflow.jobs.<jobType>. All processes of an installation must agree; a restart changes it."`
+	DispatchMode string        `key:"dispatch_mode" flag:"dispatch-mode" oneof:"polling,kafka_outbox" doc:"How jobs reach workers: they ask for them, which needs PostgreSQL alone, or read them from topics workflow.jobs.<jobType>. All processes of an installation must agree; a restart changes it."`
+	Lease        time.Duration `key:"lease" doc:"For how long a job is held when its worker does not say: from the claim, or, over Kafka, from the publication of its record."`
 }
 
 // Admin configures the listener for operators.

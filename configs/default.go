@@ -95,7 +95,7 @@ func Default() Config {
 		Embedded:    Embedded{Broker: EmbeddedBroker{Listen: "127.0.0.1:9092"}},
 		Topics:      defaultTopics(),
 		Workflows:   Workflows{Transactions: 4, TransactionSize: 128, Queue: 4096, MaxSteps: 10_000, MaxVariablesBytes: MiB, Lifecycle: true, AuditLog: true},
-		Jobs:        Jobs{DispatchMode: DispatchPolling},
+		Jobs:        Jobs{DispatchMode: DispatchPolling, Lease: 30 * time.Second},
 		Coordinator: defaultCoordinator(),
 		Worker:      defaultWorker(),
 		Results:     Results{Store: ResultsPostgres},

@@ -51,6 +51,7 @@ func TestValidate(t *testing.T) {
 		"tiny body":                         {func(c *configs.Config) { c.API.MaxBodyBytes = 10 }, "api.max_body_bytes"},
 		"heartbeat of a third":              {func(c *configs.Config) { c.Worker.Heartbeat = 10 * time.Second }, "worker.heartbeat"},
 		"heartbeat below a third":           {func(c *configs.Config) { c.Worker.Heartbeat = 9 * time.Second }, ""},
+		"a short lease of jobs":             {func(c *configs.Config) { c.Jobs.Lease = time.Millisecond }, "jobs.lease"},
 		"no lease":                          {func(c *configs.Config) { c.Worker.Lease = 0 }, "worker.lease"},
 		"negative duration":                 {func(c *configs.Config) { c.StartDeadline = -time.Second }, "start_deadline"},
 		"embedded broker in production":     {func(c *configs.Config) { c.Env, c.Embedded.Broker.Enabled = "production", true }, "embedded.broker.enabled"},

@@ -229,6 +229,7 @@ func (b *bench) finish(ctx context.Context, store *jobs.Store, batch []jobs.Hold
 			ids[i] = h.JobID
 		}
 		var lock, write pgx.Batch
+		lock.Queue(jobs.PlanSQL)
 		store.Lock(&lock, ids, held)
 		if err := tx.SendBatch(ctx, &lock).Close(); err != nil {
 			return err

@@ -311,6 +311,7 @@ func (c *cli) describeStarted(w io.Writer, i client.Instance) error {
 	about.line("ID", i.ID)
 	about.line("Status", i.Status)
 	about.line("Failure", i.FailureReason)
+	about.line("Notice", i.Notice)
 	about.line("Definition", fmt.Sprintf("%s, version %d", i.DefinitionID, i.DefinitionVersion))
 	about.line("Business key", i.BusinessKey)
 	about.line("Open steps", strings.Join(i.CurrentStepIDs, ", "))

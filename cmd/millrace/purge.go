@@ -22,12 +22,13 @@ func (c *cli) purgeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "purge --subject USER",
 		Short: "Erase everything that is known of a user",
-		Long: `Erase everything that is known of a user: the executions that the user asked for up to
-now, with their input, output, results, events, views, idempotency keys and dead
-letters; the events about them in the outbox; and, unless --tenant names one, events
-that name the user as their subject or key. It shows what it would erase and asks first.
+		Long: `Erase everything that is known of a user: the executions that the user asked for, and
+the workflows that the user started, up to now, with their input, output, results,
+history, jobs, tasks, events, views, idempotency keys and dead letters; the events
+about them in the outbox; and, unless --tenant names one, events that name the user as
+their subject or key. It shows what it would erase and asks first.
 
-Executions that have not ended are left until they end, or cancelled with --cancel.
+What has not ended is left until it ends, or cancelled with --cancel.
 The servers carry the purge out; it goes on when they are restarted, and can be asked
 for again. Its audit does not name the user.
 
@@ -139,9 +140,16 @@ func (c *cli) followPurge(ctx context.Context, api *client.Client, p client.Purg
 	return p, nil
 }
 
-// ending says that a purge waits for nothing but executions that it has cancelled.
+// ending says that a purge waits for nothing but what it has cancelled.
 func ending(p client.Purge) bool {
-	return p.State == "WAITING" && p.Cancel && len(p.Waiting) == 1 && p.Waiting["executions_not_ended"] > 0
+	ending := p.Waiting["executions_not_ended"] + p.Waiting["workflows_not_ended"]
+	other := 0
+	for what := range p.Waiting {
+		if what != "executions_not_ended" && what != "workflows_not_ended" {
+			other++
+		}
+	}
+	return p.State == "WAITING" && p.Cancel && ending > 0 && other == 0
 }
 
 // counts writes numbers by kind, as in "2 executions, 24 events".

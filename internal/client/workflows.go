@@ -41,6 +41,7 @@ type Instance struct {
 	User              string          `json:"user,omitempty"`
 	ParentInstanceID  string          `json:"parentInstanceId,omitempty"`
 	NextInstanceID    string          `json:"nextInstanceId,omitempty"`
+	Notice            string          `json:"notice,omitempty"`
 	ExecutionID       string          `json:"executionId,omitempty"`
 	CorrelationID     string          `json:"correlationId,omitempty"`
 	UpdatedAt         *time.Time      `json:"updatedAt,omitempty"`

@@ -66,7 +66,7 @@ func (s *Store) Run(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
-	wakes, stop := s.signals.Subscribe(signal)
+	wakes, stop := s.signals.Subscribe(WakeName)
 	defer stop()
 	for {
 		select {

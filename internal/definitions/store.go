@@ -26,12 +26,13 @@ const (
 const (
 	// Freshness is for how long a process believes that it knows the latest version.
 	Freshness = time.Second
+	// WakeName is the signal that there is a new version.
+	WakeName = "definitions"
 	// MaxPage is how many definitions a page may have.
 	MaxPage = 1000
 
 	pageDefault  = 20
 	plansDefault = 1000
-	signal       = "definitions"
 )
 
 // ErrNotFound: there is no definition of that id, or no such version of it.
@@ -130,7 +131,7 @@ func (s *Store) Put(ctx context.Context, text []byte, kind, by string) (Summary,
 	}
 	s.cache.setLatest(d.ID, out.Version)
 	if created && s.signals != nil {
-		s.signals.Wake(signal)
+		s.signals.Wake(WakeName)
 	}
 	return out, created, nil
 }

@@ -156,6 +156,9 @@ func (u *unit) againJob(l *live, held jobs.Held, a workflow.Activity) {
 // nothing else.
 func (u *unit) lockedJob(ctx context.Context, id uuid.UUID) (jobs.Held, bool) {
 	var b writes
+	if u.foreign {
+		b.Queue(jobs.PlanSQL)
+	}
 	u.engine.config.Jobs.Lock(&b.Batch, []uuid.UUID{id}, u.jobs)
 	if err := u.send(ctx, &b); err != nil {
 		u.fault = err

@@ -27,9 +27,12 @@ type Plans interface {
 
 // Jobs is what the engine asks of jobs within its transactions: jobs.Store.
 type Jobs interface {
+	// Lock is preceded by what turns off reading tables from end to end.
 	Lock(b *pgx.Batch, ids []uuid.UUID, locked map[uuid.UUID]jobs.Held)
 	Queue(b *pgx.Batch, w jobs.Writes) (jobs.Queued, error)
 	Woken(types []string)
+	// Prepare tells of types of which there may be jobs soon. It does not block.
+	Prepare(types []string)
 }
 
 // Signals wakes those who wait for a name; see postgres.Signals.
@@ -96,6 +99,9 @@ type Config struct {
 	Retention time.Duration
 	// NoLifecycle turns the events on flow-lifecycle-out off.
 	NoLifecycle bool
+	// NoAudit leaves out of the journal what only an audit log needs. The history of
+	// instances, sagas and their events are told by the rest.
+	NoAudit bool
 	// Metrics may be nil, a nil Log discards.
 	Metrics prometheus.Registerer
 	Log     *slog.Logger

@@ -28,10 +28,13 @@ type Instance struct {
 	// PreviousInstanceID is the instance whose end started this one, NextInstanceID the one
 	// that its own end has started.
 	PreviousInstanceID, NextInstanceID uuid.UUID
-	CorrelationID                      string
-	StartedAt                          time.Time
-	UpdatedAt                          time.Time
-	EndedAt                            time.Time
+	// Notice, when it is not empty, is something that somebody should know of an instance
+	// that is not in trouble: the one that is to follow it could not be started yet.
+	Notice        string
+	CorrelationID string
+	StartedAt     time.Time
+	UpdatedAt     time.Time
+	EndedAt       time.Time
 }
 
 // StartRequest asks for an instance.

@@ -245,6 +245,7 @@ func TestSuspendedInstances(t *testing.T) {
 	require.NoError(t, err)
 	again := w.claimOne("a")
 	assert.Equal(t, 2, again.Attempt, "the failure counts")
+	assert.Zero(t, w.queryInt(`SELECT count(*) FROM jobs WHERE finished_at IS NOT NULL`), "it is not finished after all")
 	w.complete(again, `{}`)
 	w.complete(w.claimOne("b"), `{}`)
 	w.ends(i.ID, workflow.Completed)

@@ -150,6 +150,9 @@ func (u *unit) read(ctx context.Context, w wanted) error {
 	if err := u.send(ctx, &b); err != nil {
 		return err
 	}
+	if w.locks() {
+		u.engine.metrics.locked.Observe(time.Since(sent).Seconds())
+	}
 	u.engine.clock.note(u.now, sent)
 	return u.plans(ctx)
 }

@@ -190,6 +190,44 @@ func TestChains(t *testing.T) {
 	w.sound()
 }
 
+// A chain is not broken by a definition that comes later, and the wait can be seen.
+func TestAChainWaitsForItsDefinition(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.define(`{"id": "first", "name": "x", "autoStartNextWorkflow": true, "nextWorkflowId": "one", "steps": [{"id": "end", "name": "End", "type": "END"}]}`)
+	i := w.start("first", `{"a": 1}`, func(r *engine.StartRequest) { r.BusinessKey = "k" })
+	assert.Equal(t, []any{workflow.Completed, uuid.Nil}, []any{i.Status, i.NextInstanceID})
+	assert.Contains(t, i.Notice, "one")
+	assert.Equal(t, i.Notice, w.get(i.ID).Notice)
+	assert.Contains(t, w.kinds(i.ID), string(workflow.NextDelayed))
+	assert.Equal(t, 1, int(w.counted("millrace_engine_next_delayed_total")))
+	w.timers()
+
+	// It is tried again, and again with a longer pause.
+	hurry := `WITH u AS (UPDATE wf_timers SET due_at = clock_timestamp() WHERE instance_id = $1 AND kind = 'next' RETURNING index) SELECT coalesce(max(index), -1) FROM u`
+	require.Eventually(t, func() bool { return w.queryInt(hurry, i.ID) >= 2 }, patience, 5*time.Millisecond)
+	require.Eventually(t, func() bool {
+		return w.queryInt(`SELECT count(*) FROM wf_timers WHERE instance_id = $1 AND kind = 'next' AND index >= 2 AND due_at > clock_timestamp() + interval '3 s'`, i.ID) == 1
+	}, patience, 5*time.Millisecond)
+	_, err := w.pool.Exec(t.Context(), `UPDATE wf_timers SET due_at = clock_timestamp() + interval '1 hour' WHERE instance_id = $1`, i.ID)
+	require.NoError(t, err)
+
+	w.define(oneStep)
+	require.Eventually(t, func() bool {
+		w.signals.Wake(engine.WakeDefinitions) // as an upload does, which may be before the sweep listens
+		return w.get(i.ID).NextInstanceID != uuid.Nil
+	}, patience, 20*time.Millisecond)
+	i = w.get(i.ID)
+	assert.Empty(t, i.Notice)
+	next := w.get(i.NextInstanceID)
+	assert.Equal(t, []any{i.ID, "k", "one"}, []any{next.PreviousInstanceID, next.BusinessKey, next.DefinitionID})
+	assert.JSONEq(t, `{"a": 1}`, string(next.Variables))
+	assert.Equal(t, 1, w.queryInt(`SELECT count(*) FROM wf_instances WHERE definition_id = 'one'`))
+	assert.Zero(t, w.queryInt(`SELECT count(*) FROM wf_timers`))
+	assert.Contains(t, w.kinds(i.ID), string(workflow.NextStarted))
+	w.sound()
+}
+
 func TestSubworkflows(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

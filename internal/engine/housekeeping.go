@@ -8,7 +8,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/millrace/millrace/internal/jobs"
 	"github.com/millrace/millrace/internal/lease"
 	"github.com/millrace/millrace/internal/postgres"
 )
@@ -91,30 +90,21 @@ func (e *Engine) RemoveEnded(ctx context.Context) (removed int, err error) {
 	}
 }
 
-// ended is an instance whose time is over.
-type ended struct {
-	id uuid.UUID
-	// activities is how many there were: it tells the ids of its jobs.
-	activities int
-}
-
 // pageOfEnded looks at the next instances in the order of their start. There is no index
 // on the time of the end: it would cost every instance that ends.
-func (e *Engine) pageOfEnded(ctx context.Context, at *time.Time, last *uuid.UUID) (over []ended, seen int, err error) {
+func (e *Engine) pageOfEnded(ctx context.Context, at *time.Time, last *uuid.UUID) (over []uuid.UUID, seen int, err error) {
 	rows, err := e.config.Pool.Query(ctx, `
-		SELECT id, started_at, coalesce(ended_at < clock_timestamp() - $3::interval, false), coalesce((state->>'last_activity')::integer, 0)
+		SELECT id, started_at, coalesce(ended_at < clock_timestamp() - $3::interval, false)
 		FROM wf_instances WHERE (started_at, id) > ($1, $2) AND started_at < clock_timestamp() - $3::interval
 		ORDER BY started_at, id LIMIT $4`, *at, *last, e.config.Retention, retentionBatch)
 	if err != nil {
 		return nil, 0, fmt.Errorf("look for instances whose retention is over: %w", err)
 	}
-	var x ended
 	var isOver bool
-	_, err = pgx.ForEachRow(rows, []any{&x.id, at, &isOver, &x.activities}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{last, at, &isOver}, func() error {
 		seen++
-		*last = x.id
 		if isOver {
-			over = append(over, x)
+			over = append(over, *last)
 		}
 		return nil
 	})
@@ -126,51 +116,18 @@ func (e *Engine) pageOfEnded(ctx context.Context, at *time.Time, last *uuid.UUID
 
 // remove removes instances with all that belongs to them. One that goes on after all (a
 // failed one can be retried) is left.
-func (e *Engine) remove(ctx context.Context, over []ended) (removed int, err error) {
+func (e *Engine) remove(ctx context.Context, over []uuid.UUID) (removed int, err error) {
 	if len(over) == 0 {
 		return 0, nil
 	}
-	ids := make([]uuid.UUID, len(over))
-	for i, x := range over {
-		ids[i] = x.id
-	}
 	err = postgres.InTx(ctx, e.config.Pool, func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, `DELETE FROM wf_instances WHERE id = ANY($1::uuid[]) AND ended_at < clock_timestamp() - $2::interval RETURNING id`,
-			ids, e.config.Retention)
-		if err != nil {
-			return err
-		}
-		gone, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
-		if err != nil {
-			return err
-		}
+		gone, err := Erase(ctx, tx, over, e.config.Retention)
 		removed = len(gone)
-		var b pgx.Batch
-		b.Queue(`DELETE FROM jobs WHERE id = ANY($1::uuid[])`, jobsOf(gone, over))
-		for _, table := range []string{"wf_journal", "wf_user_tasks", "wf_timers", "wf_waits"} {
-			b.Queue(`DELETE FROM `+table+` WHERE instance_id = ANY($1::uuid[])`, gone)
-		}
-		b.Queue(`DELETE FROM saga_participations WHERE saga_id = ANY($1::uuid[])`, gone)
-		return tx.SendBatch(ctx, &b).Close()
+		return err
 	})
 	if err != nil {
 		return 0, fmt.Errorf("remove instances whose retention is over: %w", err)
 	}
 	e.metrics.purged.Add(float64(removed))
 	return removed, nil
-}
-
-// jobsOf returns the ids of all jobs that instances may have had.
-func jobsOf(gone []uuid.UUID, over []ended) []uuid.UUID {
-	activities := make(map[uuid.UUID]int, len(over))
-	for _, x := range over {
-		activities[x.id] = x.activities
-	}
-	var ids []uuid.UUID
-	for _, id := range gone {
-		for n := 1; n <= activities[id]; n++ {
-			ids = append(ids, jobs.ID(id, n))
-		}
-	}
-	return ids
 }

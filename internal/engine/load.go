@@ -26,10 +26,11 @@ func (w *writes) Exec(_ context.Context, sql string, args ...any) (pgconn.Comman
 // keys, in tables that may have grown a thousandfold since a plan was made for them: what
 // reads a table from end to end, or hashes it, is never right.
 const clockSQL = `SELECT clock_timestamp(), pg_current_xact_id()::text,
-	set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true)`
+	set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
+	set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true)`
 
 // foreignClockSQL is clockSQL for a transaction that others use too.
-const foreignClockSQL = `SELECT clock_timestamp(), pg_current_xact_id()::text, '', '', ''`
+const foreignClockSQL = `SELECT clock_timestamp(), pg_current_xact_id()::text, '', '', '', ''`
 
 // lockSQL locks instances in the order of their ids: those named, those of jobs, and those
 // that wait for a signal under a key.
@@ -92,6 +93,9 @@ func (w wanted) none() bool {
 	return len(w.instances) == 0 && len(w.jobs) == 0 && len(w.timers) == 0 && len(w.waits) == 0 && len(w.existing) == 0
 }
 
+// locks reports whether rows of instances are locked.
+func (w wanted) locks() bool { return len(w.instances) > 0 || len(w.jobs) > 0 || len(w.waits) > 0 }
+
 // load queues the statements that lock and read what is wanted. Each sees what was
 // committed when it begins, so what is read after the locks is as it is under them.
 func (u *unit) load(b *writes, w wanted) {
@@ -101,9 +105,9 @@ func (u *unit) load(b *writes, w wanted) {
 	}
 	b.Queue(sql).QueryRow(func(r pgx.Row) error {
 		var off string
-		return r.Scan(&u.now, &u.xid, &off, &off, &off)
+		return r.Scan(&u.now, &u.xid, &off, &off, &off, &off)
 	})
-	if len(w.instances) > 0 || len(w.jobs) > 0 || len(w.waits) > 0 {
+	if w.locks() {
 		names, keys := make([]string, len(w.waits)), make([]string, len(w.waits))
 		for i, k := range w.waits {
 			names[i], keys[i] = k.signal, k.key

@@ -15,12 +15,16 @@ type metrics struct {
 	completed   *prometheus.CounterVec
 	steps       *prometheus.CounterVec
 	transaction *prometheus.HistogramVec
-	size        prometheus.Histogram
-	refused     prometheus.Counter
-	repeated    prometheus.Counter
-	fired       *prometheus.CounterVec
-	purged      prometheus.Counter
-	attention   *prometheus.GaugeVec
+	// locked is of the one way in which instances are locked.
+	locked    prometheus.Observer
+	size      prometheus.Histogram
+	refused   prometheus.Counter
+	repeated  prometheus.Counter
+	fired     *prometheus.CounterVec
+	purged    prometheus.Counter
+	delayed   prometheus.Counter
+	late      prometheus.Counter
+	attention *prometheus.GaugeVec
 }
 
 func newMetrics(reg prometheus.Registerer, e *Engine) *metrics {
@@ -33,7 +37,7 @@ func newMetrics(reg prometheus.Registerer, e *Engine) *metrics {
 			Name: "workflow_steps_executed_total", Help: "Steps that were entered, by the type of the step."}, []string{"step_type"}),
 		transaction: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "engine_db_transaction_duration_seconds", Help: "How long transactions of the workflow engine take, repetitions included.",
-			Buckets: []float64{.0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30}}, []string{"tx_type"}),
+			Buckets: transactionBuckets()}, []string{"tx_type"}),
 		size: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "millrace_engine_transaction_requests", Help: "How many requests shared a transaction of the workflow engine.",
 			Buckets: []float64{1, 2, 4, 8, 16, 32, 64, 128, 256}}),
@@ -45,17 +49,29 @@ func newMetrics(reg prometheus.Registerer, e *Engine) *metrics {
 			Name: "millrace_engine_timers_fired_total", Help: "Timers of instances that fired, by kind."}, []string{"kind"}),
 		purged: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "millrace_engine_instances_removed_total", Help: "Instances that were removed after their retention."}),
+		delayed: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "millrace_engine_next_delayed_total", Help: "Workflows that were to follow another one and could not be started: their definition was not there."}),
+		late: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "millrace_engine_next_started_late_total", Help: "Those of millrace_engine_next_delayed_total that were started since."}),
 	}
 	m.attention = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "millrace_engine_instances_needing_attention", Help: "Sagas and workflows in NEEDS_ATTENTION, by kind, in the process that does the housekeeping."},
 		[]string{"kind"})
+	locks := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "engine_db_lock_wait_duration_seconds", Help: "How long it takes to lock the rows of a transaction of the workflow engine: the round trip, and the wait for others.",
+		Buckets: transactionBuckets()}, []string{"operation"})
+	m.locked = locks.WithLabelValues("instance.for_update")
 	waiting := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "millrace_engine_requests_waiting", Help: "Requests that wait for a transaction of the workflow engine."},
 		func() float64 { return float64(e.queue.length()) })
 	if reg != nil {
-		reg.MustRegister(m.started, m.completed, m.steps, m.transaction, m.size, m.refused, m.repeated, m.fired, m.purged, m.attention, waiting)
+		reg.MustRegister(m.started, m.completed, m.steps, m.transaction, locks, m.size, m.refused, m.repeated, m.fired, m.purged, m.delayed, m.late, m.attention, waiting)
 	}
 	return m
+}
+
+func transactionBuckets() []float64 {
+	return []float64{.0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30}
 }
 
 // tally counts what one transaction brings about.
@@ -65,6 +81,8 @@ type tally struct {
 	steps   map[workflow.StepType]int
 	fired   map[workflow.TimerKind]int
 	retries int
+	// delayed and late count instances that are to follow others.
+	delayed, late int
 }
 
 func (t *tally) note(before workflow.Status, c workflow.Changes) {
@@ -98,6 +116,8 @@ func (m *metrics) count(t *tally) {
 	if t.started > 0 {
 		m.started.Add(float64(t.started))
 	}
+	m.delayed.Add(float64(t.delayed))
+	m.late.Add(float64(t.late))
 	for outcome, n := range t.ended {
 		m.completed.WithLabelValues(outcome).Add(float64(n))
 	}

@@ -72,7 +72,7 @@ func failure(f jobs.Failure) *request {
 		err = u.advance(ctx, l, workflow.Input{
 			Kind: workflow.ActivityFailed, Activity: h.Activity, Attempt: h.Attempt, Result: f.Variables,
 			Failure:   &workflow.Failure{Code: cmp.Or(text(f.Code), "failed"), Message: text(f.Message), StepID: h.StepID},
-			Retryable: f.Retryable, Actor: f.WorkerID,
+			Retryable: f.Retryable, RetryAfter: min(max(f.RetryAfter, 0), jobs.RetryAfterMax), Actor: f.WorkerID,
 		})
 		if err != nil {
 			return gone(h, err)

@@ -92,7 +92,7 @@ func (x *row) instance() Instance {
 	return Instance{
 		ID: x.id, Kind: x.kind, DefinitionID: x.definition, DefinitionVersion: x.definitionVersion,
 		Status: s.Status, Version: s.Version, CurrentStepIDs: currentSteps(s), Variables: s.Variables,
-		BusinessKey: x.businessKey, FailureReason: x.failureReason, Tenant: x.tenant, User: x.user, Priority: x.priority,
+		BusinessKey: x.businessKey, FailureReason: x.failureReason, Notice: notice(s), Tenant: x.tenant, User: x.user, Priority: x.priority,
 		ParentInstanceID: x.parent, ExecutionID: x.execution, PreviousInstanceID: x.previous, NextInstanceID: x.next,
 		CorrelationID: x.correlation, StartedAt: s.StartedAt, UpdatedAt: x.updatedAt, EndedAt: s.EndedAt,
 	}
@@ -109,6 +109,14 @@ func currentSteps(s *workflow.State) []string {
 		}
 	}
 	return ids
+}
+
+// notice words what is owed.
+func notice(s *workflow.State) string {
+	if s.Owed == "" {
+		return ""
+	}
+	return fmt.Sprintf("the next workflow, %s, could not be started: that is tried again until it is there", s.Owed)
 }
 
 // reason words a failure for lists.

@@ -112,29 +112,6 @@ func (u *unit) beginChild(ctx context.Context, l *live, a workflow.Activity) {
 	}
 }
 
-// chain starts the instance that follows one that has completed.
-func (u *unit) chain(ctx context.Context, l *live, definition string) {
-	plan, version, err := u.engine.config.Plans.Plan(ctx, definition, 0)
-	if u.broken(err) {
-		return
-	}
-	if err == nil {
-		u.chained++
-		var next *live
-		next, err = u.plant(ctx, seed{plan: plan, row: row{
-			id: newID(), kind: kindOf(plan), definition: definition, definitionVersion: version,
-			businessKey: l.businessKey, tenant: l.tenant, user: l.user, priority: l.priority, correlation: l.correlation,
-			previous: l.id, state: workflow.State{Variables: l.variables()},
-		}}, u.chained > maxChained)
-		if err == nil {
-			l.next = next.id
-			return
-		}
-	}
-	u.engine.log.ErrorContext(ctx, "the workflow that follows another one cannot be started",
-		"instance_id", l.id, "definition", l.definition, "next_definition", definition, "error", err)
-}
-
 // broken reports whether err says that nothing can be found out at present; the unit is
 // given up then.
 func (u *unit) broken(err error) bool {

@@ -19,6 +19,9 @@ const (
 	timerChild workflow.TimerKind = "child"
 	// timerCancel: nobody waits for the instance any more.
 	timerCancel workflow.TimerKind = "cancel"
+	// timerNext: the instance that is to follow could not be started; index counts the
+	// attempts.
+	timerNext workflow.TimerKind = "next"
 )
 
 // timerKey identifies a row of wf_timers.

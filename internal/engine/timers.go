@@ -19,6 +19,9 @@ const (
 	// WakeTimers is the signal with which the sweep of timers is woken: one is due before
 	// it would look.
 	WakeTimers = "workflow_timers"
+	// WakeDefinitions is the signal that there is a new version of a definition:
+	// definitions.WakeName.
+	WakeDefinitions = "definitions"
 	// timerPoll is how often the sweep looks whatever it knows, timerBatch how many timers
 	// it takes at once, and timerRetry how long one is left alone that could not be fired.
 	timerPoll  = 2 * time.Second
@@ -43,6 +46,8 @@ func (e *Engine) RunTimers(ctx context.Context, leases Leases) error {
 func (e *Engine) sweepTimers(ctx context.Context) error {
 	wakes, stop := e.config.Signals.Subscribe(WakeTimers)
 	defer stop()
+	uploads, stopUploads := e.config.Signals.Subscribe(WakeDefinitions)
+	defer stopUploads()
 	stuck := map[timerKey]time.Time{}
 	for {
 		wait, err := e.fireDue(ctx, stuck)
@@ -56,6 +61,10 @@ func (e *Engine) sweepTimers(ctx context.Context) error {
 			timer.Stop()
 			return nil
 		case <-wakes:
+		case <-uploads:
+			if err := e.hasten(ctx); err != nil && ctx.Err() == nil {
+				e.log.WarnContext(ctx, "what is owed is not hastened, it is tried when it is due", "error", err)
+			}
 		case <-timer.C:
 		}
 		timer.Stop()
@@ -147,7 +156,13 @@ func (u *unit) fire(ctx context.Context, key timerKey) error {
 	case timerStart:
 		err = u.begin(ctx, l)
 	case timerCancel:
-		err = u.advance(ctx, l, workflow.Input{Kind: workflow.Cancel, Compensate: true, Reason: "the instance above it does not wait for it any more"})
+		in := workflow.Input{Kind: workflow.Cancel, Compensate: true, Reason: "the instance above it does not wait for it any more"}
+		if key.index == cancelPurged {
+			in.Compensate, in.Actor, in.Reason = false, "purge", "what is known of its user is erased"
+		}
+		err = u.advance(ctx, l, in)
+	case timerNext:
+		u.chainAgain(ctx, l, key.index)
 	case timerChild:
 		if child := u.children[activityKey{key.instance, key.index}]; child != nil {
 			err = u.childEnded(ctx, l, child)

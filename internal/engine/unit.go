@@ -153,7 +153,7 @@ func (u *unit) note(ctx context.Context, l *live, in workflow.Input, c workflow.
 	l.state, l.changed = c.State, true
 	l.updatedAt = u.now
 	l.failureReason = reason(c.State.Failure)
-	u.journal = append(u.journal, journalRow{l.id, c.State.Version, u.now, in.Kind, in.Actor, c.Entries})
+	u.journal = append(u.journal, journalRow{l.id, c.State.Version, u.now, in.Kind, in.Actor, u.kept(l, c.Entries)})
 	for _, t := range c.Unset {
 		u.unsetTimer(keyOf(l.id, t))
 	}

@@ -212,7 +212,7 @@ var _ batcher = (*pgxpool.Pool)(nil)
 func claim[H any](ctx context.Context, db batcher, sql string, types []string, holders []H, leases []int32) ([]taken, error) {
 	var b pgx.Batch
 	var list []taken
-	b.Queue(planSQL)
+	b.Queue(PlanSQL)
 	queueTake(&b, sql, types, holders, leases, &list)
 	return list, closed(db.SendBatch(ctx, &b))
 }
@@ -222,7 +222,7 @@ func claimLimited[H any](ctx context.Context, db batcher, sql string, types []st
 	var b pgx.Batch
 	var list []taken
 	var again float64
-	b.Queue(planSQL)
+	b.Queue(PlanSQL)
 	b.Queue(lockLimitsSQL, types)
 	queueTake(&b, sql, types, holders, leases, &list)
 	b.Queue(refillSQL, types).QueryRow(func(row pgx.Row) error { return row.Scan(&again) })

@@ -120,7 +120,7 @@ const backlogSQL = `SELECT count(*) FROM (SELECT FROM dispatch_outbox LIMIT $1) 
 func (d *Dispatches) Backlog(ctx context.Context) error {
 	var n float64
 	var b pgx.Batch
-	b.Queue(planSQL)
+	b.Queue(PlanSQL)
 	b.Queue(backlogSQL, backlogMax).QueryRow(func(row pgx.Row) error { return row.Scan(&n) })
 	if err := d.store.pool.SendBatch(ctx, &b).Close(); err != nil {
 		return fmt.Errorf("count dispatches: %w", err)
@@ -175,7 +175,7 @@ func (d *Dispatches) sendAll(ctx context.Context) error {
 func (d *Dispatches) claimableTypes(ctx context.Context) ([]string, error) {
 	var types []string
 	var b pgx.Batch
-	b.Queue(planSQL)
+	b.Queue(PlanSQL)
 	b.Queue(claimableTypesSQL).Query(func(rows pgx.Rows) (err error) {
 		types, err = pgx.CollectRows(rows, pgx.RowTo[string])
 		return err
@@ -280,7 +280,7 @@ func (d *Dispatches) settleAll(ctx context.Context) error {
 func (d *Dispatches) fates(ctx context.Context) ([]fate, error) {
 	var page []fate
 	var b pgx.Batch
-	b.Queue(planSQL)
+	b.Queue(PlanSQL)
 	b.Queue(fatesSQL, d.after, leaseBatch, d.voidOlder.Seconds()).Query(func(rows pgx.Rows) (err error) {
 		page, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (f fate, err error) {
 			err = row.Scan(&f.job, &f.dispatch, &f.ends, &f.lost, &f.old, &f.failed)
@@ -342,7 +342,7 @@ func (d *Dispatches) settle(ctx context.Context, page []fate) (int64, error) {
 	var changed int64
 	var types []string
 	var b pgx.Batch
-	b.Queue(planSQL)
+	b.Queue(PlanSQL)
 	if len(jobs) > 0 {
 		b.Queue(beginSQL, jobs, dispatches, ends)
 	}

@@ -86,7 +86,7 @@ func (s *Store) beat(ctx context.Context, db batcher, beats []Beat) (map[uuid.UU
 	}
 	extended := make(map[uuid.UUID]time.Time, n)
 	var b pgx.Batch
-	b.Queue(planSQL)
+	b.Queue(PlanSQL)
 	b.Queue(beatSQL, ids, workers, tokens, leases).Query(func(rows pgx.Rows) error {
 		var id uuid.UUID
 		var until time.Time
@@ -208,7 +208,7 @@ func (s *Store) Release(ctx context.Context, holders []Holder) error {
 	}
 	var types []string
 	var b pgx.Batch
-	b.Queue(planSQL)
+	b.Queue(PlanSQL)
 	b.Queue(giveBackSQL, ids, workers, tokens).Query(func(rows pgx.Rows) (err error) {
 		types, err = pgx.CollectRows(rows, pgx.RowTo[string])
 		return err

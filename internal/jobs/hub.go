@@ -84,7 +84,7 @@ func newHub(s *Store) *hub {
 func (h *hub) claim(ctx context.Context, r ClaimRequest) ([]Job, error) {
 	w := h.join(r)
 	var over <-chan time.Time
-	if w.patient {
+	if r.Wait > 0 { // w.patient is the hub's from now on: a shutdown may just be ending it
 		timer := time.NewTimer(r.Wait)
 		defer timer.Stop()
 		over = timer.C

@@ -75,7 +75,27 @@ type Failure struct {
 	Code, Message string
 	// Variables, when set, are merged into those of the instance all the same.
 	Variables json.RawMessage
+	// RetryAfter, when it is not 0, is when to try again: it takes the place of the backoff
+	// that the step's policy has, and says nothing about how often. At most RetryAfterMax.
+	RetryAfter time.Duration
 }
+
+// RetryAfterMax is the longest Failure.RetryAfter.
+const RetryAfterMax = 24 * time.Hour
+
+// Refusal is the error of a report of a job that is not accepted. It wraps ErrLeaseLost or
+// ErrFinished.
+type Refusal struct {
+	// Status is where the job is.
+	Status Status
+	why    error
+}
+
+// Error says where the job is, and why that does not fit.
+func (r *Refusal) Error() string { return r.why.Error() }
+
+// Unwrap returns what is wrapped.
+func (r *Refusal) Unwrap() error { return r.why }
 
 // Errors of a report. Their text says where the job is.
 var (

@@ -55,11 +55,14 @@ func (h Held) mine(by Holder) bool {
 }
 
 func (h Held) refuse(why error) error {
+	r := &Refusal{Status: h.Status}
 	switch {
 	case h.Status == Locked && h.WorkerID == "":
-		return fmt.Errorf("job %s is %s, dispatched as token %d, attempt %d: %w", h.ID, h.Status, h.Token, h.Attempt, why)
+		r.why = fmt.Errorf("job %s is %s, dispatched as token %d, attempt %d: %w", h.ID, h.Status, h.Token, h.Attempt, why)
 	case h.Status == Locked:
-		return fmt.Errorf("job %s is %s by worker %q, attempt %d: %w", h.ID, h.Status, h.WorkerID, h.Attempt, why)
+		r.why = fmt.Errorf("job %s is %s by worker %q, attempt %d: %w", h.ID, h.Status, h.WorkerID, h.Attempt, why)
+	default:
+		r.why = fmt.Errorf("job %s is %s, attempt %d: %w", h.ID, h.Status, h.Attempt, why)
 	}
-	return fmt.Errorf("job %s is %s, attempt %d: %w", h.ID, h.Status, h.Attempt, why)
+	return r
 }

@@ -1,7 +1,9 @@
 package jobs_test
 
 import (
+	"context"
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	workflowv1 "github.com/millrace/millrace/api/proto/workflow/v1"
+	"github.com/millrace/millrace/internal/engine"
 	"github.com/millrace/millrace/internal/jobs"
 	"github.com/millrace/millrace/internal/jobs/jobstest"
 	"github.com/millrace/millrace/internal/outbox"
@@ -311,4 +314,37 @@ func TestPollingVoidsWhatAnotherProcessStillDispatches(t *testing.T) {
 	require.NoError(t, err)
 	old.Stop()
 	assert.Equal(t, ids[0], young.One("w", "a").ID)
+}
+
+// The first job of a type does not wait for its topic: uploads tell of the types, and so
+// does a start. No upload waits for Kafka.
+func TestTopicsAreThereBeforeTheFirstJob(t *testing.T) {
+	t.Parallel()
+	r := jobstest.NewRig(t, jobs.KafkaOutbox, func(t *testing.T, r *jobstest.Rig) jobstest.Actions { return jobstest.NewEngineActions(t, r) })
+	r.StopRelay()
+	actions, is := r.Actions.(*jobstest.EngineActions)
+	require.True(t, is)
+	upload := func(jobType string) {
+		_, _, err := actions.Definitions.Put(t.Context(), []byte(`{"id":"`+jobType+`","name":"x","steps":[
+			{"id":"work","name":"x","type":"SERVICE_TASK","jobType":"`+jobType+`","nextStep":"end"},{"id":"end","name":"x","type":"END"}]}`), "workflow", "ada")
+		require.NoError(t, err)
+	}
+	has := func(jobType string) func() bool {
+		return func() bool { return slices.Contains(r.Broker.Topics(), string(jobs.TopicOf(jobType))) }
+	}
+	r.Broker.Away(true)
+	upload("early")
+	stop := r.Run(func(ctx context.Context) error { return actions.Engine.RunPreparation(ctx, actions.Definitions) })
+	require.Eventually(t, func() bool { return r.Store.Ready(t.Context()) != nil }, patience, time.Millisecond)
+	assert.Empty(t, r.Broker.Topics())
+	r.Broker.Away(false)
+	require.Eventually(t, has("early"), patience, time.Millisecond)
+	upload("late")
+	require.Eventually(t, has("late"), patience, time.Millisecond)
+	stop()
+
+	require.Eventually(t, func() bool { return r.Store.Prepared("late") }, patience, time.Millisecond, "the topic is there before the store knows")
+	instance, err := actions.Engine.Start(t.Context(), engine.StartRequest{DefinitionID: "late"})
+	require.NoError(t, err)
+	assert.Equal(t, jobs.Locked, r.Status(jobs.ID(instance.ID, 1)), "it is dispatched in its own transaction")
 }

@@ -55,7 +55,7 @@ const pendingSQL = `
 func (s *Store) DispatchStatus(ctx context.Context) (DispatchStatus, error) {
 	d := DispatchStatus{Mode: s.mode, Waiting: int64(s.Waiting())}
 	var b pgx.Batch
-	b.Queue(planSQL)
+	b.Queue(PlanSQL)
 	b.Queue(statusSQL, s.mode == KafkaOutbox).QueryRow(func(row pgx.Row) error {
 		return row.Scan(&d.Claimable, &d.Later, &d.Locked, &d.OtherMode)
 	})

@@ -189,9 +189,10 @@ func (s *Store) Woken(types []string) {
 	}
 }
 
-// planSQL keeps the planner from reading whole tables. Statements are planned once for a
-// connection, perhaps while a table is small, and are kept while it grows.
-const planSQL = `SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true)`
+// PlanSQL keeps the planner from reading whole tables. Statements are planned once for a
+// connection, perhaps while a table is small, and are kept while it grows. A transaction
+// runs it before Lock, unless it has something of the same effect.
+const PlanSQL = `SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true)`
 
 // lockSQL tells the time before it waits for a row, so that an expired lease is judged
 // by a time that is a little early rather than late.
@@ -202,9 +203,8 @@ const lockSQL = `
 	FROM jobs WHERE id = ANY($1) ORDER BY id FOR UPDATE`
 
 // Lock queues the statement that locks jobs, in the order of their ids. When the batch
-// has run, locked has those that exist.
+// has run, locked has those that exist. PlanSQL goes before it.
 func (s *Store) Lock(b *pgx.Batch, ids []uuid.UUID, locked map[uuid.UUID]Held) {
-	b.Queue(planSQL)
 	b.Queue(lockSQL, ids).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			var h Held

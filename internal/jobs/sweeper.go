@@ -100,7 +100,7 @@ func (w *Sweeper) expired(ctx context.Context, from place) ([]Expired, place, er
 	var list []Expired
 	last := from
 	var b pgx.Batch
-	b.Queue(planSQL)
+	b.Queue(PlanSQL)
 	b.Queue(expiredSQL, from.ends, from.id, sweepBatch).Query(func(rows pgx.Rows) error {
 		var e Expired
 		_, err := pgx.ForEachRow(rows, []any{&e.JobID, &e.InstanceID, &e.Activity, &e.JobType, &e.Token, &e.Expired, &e.WorkerID, &last.ends}, func() error {
@@ -130,7 +130,7 @@ func (w *Sweeper) count(list []Expired) {
 func (w *Sweeper) next(ctx context.Context) (time.Duration, error) {
 	wait := sweepPoll
 	var b pgx.Batch
-	b.Queue(planSQL)
+	b.Queue(PlanSQL)
 	b.Queue(nextExpirySQL).Query(func(rows pgx.Rows) error {
 		var seconds float64
 		_, err := pgx.ForEachRow(rows, []any{&seconds}, func() error {

@@ -54,7 +54,9 @@ const (
 		AS u(id, instance_id, activity, step, step_id, job_type, priority, run_at, attempt, retries, input, dispatch_id)`
 
 	// againSQL puts jobs up once more. Who held it last is kept, since an expired holder
-	// may still complete it; what goes over Kafka belongs to nobody.
+	// may still complete it; what goes over Kafka belongs to nobody. One that was finished
+	// failed while its instance was suspended, and only now it shows that another attempt
+	// follows.
 	againSQL = `
 	UPDATE jobs SET status = CASE WHEN u.dispatch_id IS NULL THEN 'UNLOCKED' ELSE 'LOCKED' END,
 		attempt = u.attempt, retries_remaining = u.retries, run_at = coalesce(u.run_at, clock_timestamp()),
@@ -63,7 +65,7 @@ const (
 		worker_id = CASE WHEN u.dispatch_id IS NULL THEN jobs.worker_id END,
 		locked_at = CASE WHEN u.dispatch_id IS NULL THEN jobs.locked_at ELSE now() END,
 		lease_ms = CASE WHEN u.dispatch_id IS NULL THEN jobs.lease_ms ELSE $8::integer END,
-		lock_expires_at = NULL, limited = false, dispatch_id = u.dispatch_id, input = coalesce(u.input, jobs.input)
+		lock_expires_at = NULL, finished_at = NULL, limited = false, dispatch_id = u.dispatch_id, input = coalesce(u.input, jobs.input)
 	FROM unnest($1::uuid[], $2::integer[], $3::integer[], $4::timestamptz[], $5::boolean[], $6::json[], $7::uuid[])
 		AS u(id, attempt, retries, run_at, expired, input, dispatch_id)
 	WHERE jobs.id = u.id`

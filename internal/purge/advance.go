@@ -16,6 +16,7 @@ import (
 // The steps of a round.
 const (
 	stepExecutions = "executions"
+	stepWorkflows  = "workflows"
 	stepViews      = "views"
 	stepOutbox     = "outbox"
 	stepLetters    = "letters"
@@ -106,7 +107,9 @@ func (s *Store) chunk(ctx context.Context, j *job) error {
 	var err error
 	switch j.step {
 	case stepExecutions:
-		err, next = s.eraseExecutions(ctx, j), stepViews
+		err, next = s.eraseExecutions(ctx, j), stepWorkflows
+	case stepWorkflows:
+		err, next = s.eraseWorkflows(ctx, j), stepViews
 	case stepViews:
 		err, next = j.eraseViews(ctx), stepOutbox
 	case stepOutbox:
@@ -145,7 +148,7 @@ func (j *job) endRound(ctx context.Context) error {
 		return err
 	case j.found == 0:
 		state = Waiting
-		if !j.cancel || j.waiting[NotEnded] == 0 {
+		if !j.cancel || j.waiting[NotEnded]+j.waiting[WorkflowsNotEnded] == 0 {
 			pause = lookAgain // what is cancelled ends soon
 		}
 	}
@@ -239,7 +242,7 @@ func (s *Store) eraseExecutions(ctx context.Context, j *job) error {
 	return nil
 }
 
-// eraseViews erases again what has come in about the executions of this purge, and
+// eraseViews erases again what has come in about what this purge has erased, and
 // views of the user's that have no execution.
 func (j *job) eraseViews(ctx context.Context) error {
 	var cursor uuid.UUID

@@ -7,8 +7,11 @@
 // its row, its idempotency key, output, progress and results, its views and those of
 // its pods, and its events in the event log. An execution that has not ended is never
 // touched; the books of admission hold only such, so they stay right by themselves.
-// A purge of a user takes along what retention leaves to other clocks: its events in the
-// outbox, its dead letters, and events that name the user as their subject or key.
+// An instance of the workflow engine that a user has started goes with all that belongs
+// to it, once it has ended and so has the one above it; engine.Erase knows what that is.
+// By age the engine removes its instances itself. A purge of a user takes along what
+// retention leaves to other clocks: its events in the outbox, its dead letters, and events
+// that name the user as their subject or key.
 //
 // What lies in Kafka's topics, in backups, and with whom events were delivered to is
 // out of reach; topics lose it when their retention is over.

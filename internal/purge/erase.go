@@ -20,6 +20,9 @@ const (
 	Tasks       = "tasks"
 	Sagas       = "sagas"
 	Pods        = "pods"
+	// Workflows are instances of the workflow engine with all that belongs to them;
+	// Instances are their views, and those of other engines'.
+	Workflows = "workflows"
 )
 
 // Counts are numbers of rows, by kind.
@@ -57,12 +60,15 @@ func belongings() []statement {
 	}
 }
 
-// traces are what events leave of an execution, and can bring back.
+// traces are what events leave of an execution or a workflow, and can bring back.
 func traces() []statement {
 	return []statement{
 		{Events, `DELETE FROM event_log WHERE subject = ANY($1::uuid[]::text[])`},
 		{Views, `DELETE FROM execution_views WHERE id = ANY($1::uuid[]::text[])`},
 		{Pods, `DELETE FROM pod_views WHERE execution_id = ANY($1::uuid[]::text[])`},
+		{Instances, `DELETE FROM workflow_instances WHERE id = ANY($1::uuid[]::text[])`},
+		{Tasks, `DELETE FROM task_instances WHERE instance_id = ANY($1::uuid[]::text[])`},
+		{Sagas, `DELETE FROM saga_views WHERE id = ANY($1::uuid[]::text[])`},
 	}
 }
 
@@ -72,13 +78,22 @@ func erase(ctx context.Context, tx pgx.Tx, ids []uuid.UUID, purge *uuid.UUID) (C
 	if len(ids) == 0 {
 		return Counts{}, nil
 	}
-	if _, err := tx.Exec(ctx, `
-		INSERT INTO purged_executions (id, purge) SELECT id, $2 FROM unnest($1::uuid[]) AS id
-		ON CONFLICT (id) DO UPDATE SET purge = coalesce(EXCLUDED.purge, purged_executions.purge)`, ids, purge); err != nil {
-		return nil, fmt.Errorf("note what is purged: %w", err)
+	if err := remember(ctx, tx, ids, purge); err != nil {
+		return nil, err
 	}
 	all := append(belongings(), traces()...)
 	return run(ctx, tx, append(all, statement{Executions, `DELETE FROM executions WHERE id = ANY($1)`}), ids)
+}
+
+// remember notes ids that nothing is to come back of.
+func remember(ctx context.Context, tx pgx.Tx, ids []uuid.UUID, purge *uuid.UUID) error {
+	_, err := tx.Exec(ctx, `
+		INSERT INTO purged_executions (id, purge) SELECT id, $2 FROM unnest($1::uuid[]) AS id
+		ON CONFLICT (id) DO UPDATE SET purge = coalesce(EXCLUDED.purge, purged_executions.purge)`, ids, purge)
+	if err != nil {
+		return fmt.Errorf("note what is purged: %w", err)
+	}
+	return nil
 }
 
 // run runs statements on executions and counts what they erase.

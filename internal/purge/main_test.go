@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/millrace/millrace/internal/deadletter"
+	"github.com/millrace/millrace/internal/engine"
 	"github.com/millrace/millrace/internal/eventlog"
 	"github.com/millrace/millrace/internal/lease"
 	"github.com/millrace/millrace/internal/postgres"
@@ -49,7 +50,8 @@ func setup(t *testing.T, retention Retention) *testBundle {
 func (b *testBundle) another(retention Retention) *Store {
 	return New(Config{
 		Pool: b.pool, Retention: retention, Registerer: prometheus.NewRegistry(),
-		Letters: deadletter.New(deadletter.Config{Pool: b.pool, TopicNames: func(context.Context) ([]string, error) { return nil, nil }}),
+		Letters:   deadletter.New(deadletter.Config{Pool: b.pool, TopicNames: func(context.Context) ([]string, error) { return nil, nil }}),
+		Workflows: Engine{Erase: engine.Erase, Cancel: engine.AskCancel},
 		Cancel: func(_ context.Context, id, _, _ string) error {
 			b.cancelled = append(b.cancelled, id)
 			return nil

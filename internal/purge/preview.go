@@ -21,14 +21,18 @@ func (s *Store) Preview(ctx context.Context, r Request) (erased, waiting Counts,
 	}
 	ctx, cancel := context.WithTimeout(ctx, previewTimeout)
 	defer cancel()
-	var ended, open, events, output, outbox, unpublished, letters int64
+	var ended, open, flows, openFlows, events, output, outbox, unpublished, letters int64
 	err = postgres.InTx(ctx, s.cfg.Pool, func(ctx context.Context, tx pgx.Tx) error {
 		return tx.QueryRow(ctx, `
 			WITH mine AS MATERIALIZED (
 				SELECT id, id::text AS name, finished_at IS NOT NULL AS ended FROM executions
 				WHERE user_name = $1 AND ($2 = '' OR tenant = $2)),
-			gone AS MATERIALIZED (SELECT id, name FROM mine WHERE ended)
-			SELECT (SELECT count(*) FROM gone), (SELECT count(*) FROM mine WHERE NOT ended),
+			flows AS MATERIALIZED (
+				SELECT id, id::text AS name, ended_at IS NOT NULL AS ended FROM wf_instances
+				WHERE user_id = $1 AND ($2 = '' OR tenant = $2)),
+			gone AS MATERIALIZED (SELECT id, name FROM mine WHERE ended UNION ALL SELECT id, name FROM flows WHERE ended)
+			SELECT (SELECT count(*) FROM mine WHERE ended), (SELECT count(*) FROM mine WHERE NOT ended),
+				(SELECT count(*) FROM flows WHERE ended), (SELECT count(*) FROM flows WHERE NOT ended),
 				(SELECT count(*) FROM event_log WHERE subject IN (SELECT name FROM gone) OR $2 = '' AND subject = $1),
 				(SELECT count(*) FROM execution_outputs WHERE execution_id IN (SELECT id FROM gone)),
 				o.closed, o.open,
@@ -37,11 +41,11 @@ func (s *Store) Preview(ctx context.Context, r Request) (erased, waiting Counts,
 			FROM (SELECT count(*) FILTER (WHERE status IN ('PUBLISHED', 'SKIPPED')) AS closed,
 					count(*) FILTER (WHERE status NOT IN ('PUBLISHED', 'SKIPPED')) AS open
 				FROM outbox_events WHERE aggregate_id IN (SELECT name FROM gone) OR $2 = '' AND aggregate_id = $1) AS o`, r.User, r.Tenant).
-			Scan(&ended, &open, &events, &output, &outbox, &unpublished, &letters)
+			Scan(&ended, &open, &flows, &openFlows, &events, &output, &outbox, &unpublished, &letters)
 	})
 	if err != nil {
 		return nil, nil, fmt.Errorf("preview a purge: %w", err)
 	}
-	erased = Counts{Executions: ended, Events: events, Outputs: output, Outbox: outbox, DeadLetters: letters}
-	return erased, Counts{NotEnded: open, Unpublished: unpublished}, nil
+	erased = Counts{Executions: ended, Workflows: flows, Events: events, Outputs: output, Outbox: outbox, DeadLetters: letters}
+	return erased, Counts{NotEnded: open, WorkflowsNotEnded: openFlows, Unpublished: unpublished}, nil
 }

@@ -41,6 +41,8 @@ func (s State) Over() bool { return s == Done || s == Cancelled }
 const (
 	// NotEnded: executions that have not ended.
 	NotEnded = "executions_not_ended"
+	// WorkflowsNotEnded: instances of workflows that have not ended, or whose parent has not.
+	WorkflowsNotEnded = "workflows_not_ended"
 	// Parked: executions of which events are parked behind a dead letter.
 	Parked = "executions_parked"
 	// Unpublished: events in the outbox that are neither published nor skipped.
@@ -66,8 +68,8 @@ type Request struct {
 	// name the user as their subject or key, and are no execution's, do not say which
 	// tenant's user that is, and are erased only when every tenant is meant.
 	Tenant string
-	// Cancel has executions cancelled that have not ended. Otherwise the purge waits
-	// for them to end.
+	// Cancel has executions and workflows cancelled that have not ended. Otherwise the purge
+	// waits for them to end.
 	Cancel bool
 	// Actor asks for it, for a Reason, if one is given.
 	Actor, Reason string
@@ -115,6 +117,15 @@ type Letters interface {
 	Delete(ctx context.Context, ids []string, actor, reason string) (deadletter.Changed, error)
 }
 
+// Engine erases instances of workflows: engine.Erase and engine.AskCancel.
+type Engine struct {
+	// Erase removes those of some instances that ended so long ago, with all that belongs
+	// to them, and returns which they were.
+	Erase func(ctx context.Context, tx pgx.Tx, ids []uuid.UUID, since time.Duration) ([]uuid.UUID, error)
+	// Cancel has instances cancelled soon.
+	Cancel func(ctx context.Context, tx pgx.Tx, ids []uuid.UUID) error
+}
+
 // Config is what a store needs.
 type Config struct {
 	Pool      *pgxpool.Pool
@@ -122,6 +133,8 @@ type Config struct {
 	Letters   Letters
 	// Cancel asks an execution to stop. It returns nil for one that has ended.
 	Cancel func(ctx context.Context, id, by, reason string) error
+	// Workflows are the instances of the workflow engine.
+	Workflows Engine
 	// Wake tells the keeper that there is something to do; nil does without.
 	Wake func()
 	// Registerer takes the metrics; nil keeps them private.

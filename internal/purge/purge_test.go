@@ -31,7 +31,7 @@ func TestAPurgeErasesAllOfOneUser(t *testing.T) {
 	r := Request{User: "ada"}
 	erased, waiting, err := b.store.Preview(t.Context(), r)
 	require.NoError(t, err)
-	assert.Equal(t, Counts{Executions: 2, Events: 4 + 5001, Outputs: 2, Outbox: 2, DeadLetters: 2}, erased)
+	assert.Equal(t, Counts{Executions: 2, Workflows: 0, Events: 4 + 5001, Outputs: 2, Outbox: 2, DeadLetters: 2}, erased)
 	assert.Zero(t, waiting.sum())
 	assert.Equal(t, 4, b.count("executions"), "a preview changes nothing")
 
@@ -97,7 +97,7 @@ func TestAPurgeOfOneTenantLeavesTheOthers(t *testing.T) {
 	b.exec(`INSERT INTO event_log ("offset", time, appended_at, partition, topic_no, subject, headers) VALUES (1, now(), now(), 9, 1, 'ada', '\x')`)
 	preview, _, err := b.store.Preview(t.Context(), Request{User: "ada", Tenant: "acme"})
 	require.NoError(t, err)
-	assert.Equal(t, Counts{Executions: 1, Events: 2, Outputs: 1, Outbox: 1, DeadLetters: 0}, preview)
+	assert.Equal(t, Counts{Executions: 1, Workflows: 0, Events: 2, Outputs: 1, Outbox: 1, DeadLetters: 0}, preview)
 	p := b.work(b.store, b.create(Request{User: "ada", Tenant: "acme"}).ID)
 	assert.Equal(t, Done, p.State)
 	assert.Equal(t, 1, b.count("event_log WHERE subject = 'ada'"), "it does not say which tenant's ada it is about")

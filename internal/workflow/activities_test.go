@@ -54,6 +54,16 @@ func TestRetryPolicies(t *testing.T) {
 	waits(s, 2)
 	s.fails("a", "busy").is(workflow.Failed)
 
+	s = with(`{"count":2,"initial":"PT10S","maxAge":"PT1H"}`)
+	after := func(wait time.Duration) *spec {
+		in := s.failure("a", "busy", true)
+		in.RetryAfter = wait
+		return s.does(in)
+	}
+	after(time.Minute)
+	assert.Equal(t, time.Minute, s.activity("a").DueAt.Sub(s.now), "the worker knows better")
+	after(time.Hour).is(workflow.Failed)
+
 	s = with(`{"count":9,"on":["busy"]}`)
 	s.fails("a", "busy").is(workflow.Active, "a").fails("a", "broken").is(workflow.Failed)
 

@@ -153,6 +153,11 @@ const (
 	// InputDeferred tells that something (Name: the input's kind) came while the instance
 	// was suspended. The entries of what it leads to follow on InstanceResumed.
 	InputDeferred EntryKind = "input-deferred"
+	// NextDelayed and NextStarted are written by whoever starts instances: the one of the
+	// definition Name that is to follow could not be started (Failure says why), and is
+	// after all.
+	NextDelayed EntryKind = "next-workflow-delayed"
+	NextStarted EntryKind = "next-workflow-started"
 )
 
 // Entry is one line of the journal: what happened, in the order in which it did. History,

@@ -59,9 +59,12 @@ type Input struct {
 	// Result is a JSON object (or, of a command or subworkflow, any JSON).
 	Result json.RawMessage `json:"result,omitempty"`
 	// Failure says why an attempt failed; Retryable that another one may help.
-	Failure    *Failure `json:"failure,omitempty"`
-	Retryable  bool     `json:"retryable,omitempty"`
-	Compensate bool     `json:"compensate,omitempty"`
+	Failure   *Failure `json:"failure,omitempty"`
+	Retryable bool     `json:"retryable,omitempty"`
+	// RetryAfter, when it is not 0, is how long to wait for that attempt; it takes the place
+	// of what the policy's backoff would say.
+	RetryAfter time.Duration `json:"retry_after,omitempty"`
+	Compensate bool          `json:"compensate,omitempty"`
 	// Actor is who: a worker, a person; empty: the engine.
 	Actor  string `json:"actor,omitempty"`
 	Reason string `json:"reason,omitempty"`

@@ -22,7 +22,8 @@ func (r *run) attemptFailed(step *planStep, open *OpenStep, active *OpenActivity
 		r.againAfterFailure(step, open, active, 0)
 		return
 	}
-	wait, more := r.policy(step, *open).after(active.Failures+1, failure.Code, r.at.Sub(open.BeganAt), r.dice(*active))
+	policy := r.policy(step, *open)
+	wait, more := policy.after(active.Failures+1, failure.Code, r.at.Sub(open.BeganAt), r.dice(*active), r.in.RetryAfter)
 	if retryable && more {
 		if wait > 0 {
 			e.DueAt = moment(r.at.Add(wait))
@@ -79,14 +80,18 @@ func (r *run) policy(step *planStep, open OpenStep) retryPolicy {
 }
 
 // after says whether another attempt follows the given number of failures, and how long
-// after the last one. age is that of the step; dice, from 0 to 1, decides about the jitter.
-func (p retryPolicy) after(failures int, code string, age time.Duration, dice float64) (time.Duration, bool) {
+// after the last one. age is that of the step; dice, from 0 to 1, decides about the jitter;
+// asked, when it is not 0, is the wait that the one who failed has asked for.
+func (p retryPolicy) after(failures int, code string, age time.Duration, dice float64, asked time.Duration) (time.Duration, bool) {
 	if failures > p.count || len(p.on) > 0 && !slices.Contains(p.on, code) {
 		return 0, false
 	}
 	wait := time.Duration(min(float64(p.initial)*math.Pow(p.multiplier, float64(failures-1)), float64(p.max)))
 	// The random part makes a wait shorter, never longer than it is written.
 	wait -= time.Duration(float64(wait) * p.jitter * dice)
+	if asked > 0 {
+		wait = asked
+	}
 	return wait, p.maxAge == 0 || age+wait < p.maxAge
 }
 

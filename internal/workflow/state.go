@@ -65,6 +65,9 @@ type State struct {
 	Signals []Signal `json:"signals,omitempty"`
 	// Deferred are inputs that came while the instance was suspended, in order.
 	Deferred []Input `json:"deferred,omitempty"`
+	// Owed is the definition of the instance that is to follow this one and could not be
+	// started yet. Whoever starts instances sets and clears it; the machine does not look.
+	Owed string `json:"owed,omitempty"`
 	// TimeoutAt is when the total timer is due, while it is set.
 	TimeoutAt time.Time `json:"timeout_at,omitzero"`
 	// Suspended is the status before the suspension.

@@ -3,6 +3,7 @@
 package jobstest
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -83,6 +84,7 @@ func (s *Shell) write(ctx context.Context, first func(*pgx.Batch), decide func(m
 		if len(ids) > 0 {
 			var lock pgx.Batch
 			s.lockInstances(&lock, ids)
+			lock.Queue(jobs.PlanSQL)
 			s.Store.Lock(&lock, ids, held)
 			if err := tx.SendBatch(ctx, &lock).Close(); err != nil {
 				return err
@@ -136,8 +138,8 @@ func (s *Shell) Fail(ctx context.Context, f jobs.Failure) error {
 			return
 		}
 		var runAt time.Time
-		if s.Backoff > 0 {
-			runAt = h.Now.Add(s.Backoff)
+		if wait := cmp.Or(f.RetryAfter, s.Backoff); wait > 0 {
+			runAt = h.Now.Add(wait)
 		}
 		w.Again = append(w.Again, jobs.Again{Held: h, Attempt: h.Attempt + 1, RetriesRemaining: h.RetriesRemaining - 1, RunAt: runAt, Variables: json.RawMessage(`{}`)})
 	})[0]

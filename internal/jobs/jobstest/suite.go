@@ -23,6 +23,7 @@ func Suite(t *testing.T, rig *Rig) {
 		"a worker gets the variables as they are":     variablesAsTheyAre,
 		"a retryable failure is another attempt":      retries,
 		"a failure that is not retryable is final":    notRetryable,
+		"a worker says when to try again":             retryAfter,
 		"of many reports one is accepted":             oneReport,
 		"an expired lease is the same attempt again":  expiry,
 		"a late completion is accepted once":          lateCompletion,
@@ -145,6 +146,24 @@ func retries(t *testing.T, r *Rig) {
 	assert.Equal(t, jobs.Failed, r.Status(ids[0]))
 	require.NoError(t, r.Fail(t.Context(), jobs.Failure{Holder: By(last), Retryable: true, Message: "not yet"}), "the same again")
 	require.ErrorIs(t, r.complete(t, By(last)), jobs.ErrFinished)
+}
+
+func retryAfter(t *testing.T, r *Rig) {
+	ids := r.begin(t, Spec{JobType: r.JobType, Retries: 1})
+	j := r.One("w", r.JobType)
+	require.NoError(t, r.Fail(t.Context(), jobs.Failure{Holder: By(j), Retryable: true, Message: "not today", RetryAfter: jobs.RetryAfterMax}))
+	var wait time.Duration
+	require.NoError(t, r.Pool.QueryRow(t.Context(), `SELECT run_at - clock_timestamp() FROM jobs WHERE id = $1`, ids[0]).Scan(&wait))
+	assert.Greater(t, wait, jobs.RetryAfterMax/2)
+	assert.LessOrEqual(t, wait, jobs.RetryAfterMax)
+	list, err := r.Take(t.Context(), "w", 1, r.JobType)
+	require.NoError(t, err)
+	assert.Empty(t, list)
+	_, err = r.Pool.Exec(t.Context(), `UPDATE jobs SET run_at = clock_timestamp() WHERE id = $1`, ids[0])
+	require.NoError(t, err)
+	again := r.One("w", r.JobType)
+	assert.Equal(t, 0, again.RetriesRemaining)
+	require.NoError(t, r.complete(t, By(again)))
 }
 
 func notRetryable(t *testing.T, r *Rig) {

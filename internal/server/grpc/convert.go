@@ -50,7 +50,7 @@ func bareInstance(i engine.Instance) *workflowv1.WorkflowInstance {
 		CurrentStepIds: i.CurrentStepIDs, StartedAt: moment(i.StartedAt), CompletedAt: moment(i.EndedAt), FailureReason: i.FailureReason,
 		BusinessKey: i.BusinessKey, Kind: i.Kind, StateVersion: i.Version, Tenant: i.Tenant, User: i.User, Priority: int32(i.Priority),
 		ParentInstanceId: optionalID(i.ParentInstanceID), ExecutionId: optionalID(i.ExecutionID), NextInstanceId: optionalID(i.NextInstanceID),
-		CorrelationId: i.CorrelationID, UpdatedAt: moment(i.UpdatedAt),
+		CorrelationId: i.CorrelationID, UpdatedAt: moment(i.UpdatedAt), Notice: i.Notice,
 	}
 }
 

@@ -130,7 +130,11 @@ func (s *Server) itemError(ctx context.Context, err error) *workflowv1.ItemError
 		return nil
 	}
 	p := s.deps.REST.Problem(ctx, err)
-	return &workflowv1.ItemError{Code: int32(code(p)), Reason: reason(p), Message: message(p)}
+	item := &workflowv1.ItemError{Code: int32(code(p)), Reason: reason(p), Message: message(p)}
+	if p.Contract != nil {
+		item.State = p.State
+	}
+	return item
 }
 
 // invalid is the error of one field of a request.

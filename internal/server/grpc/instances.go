@@ -176,6 +176,9 @@ func (s *workflows) GetInstanceHistory(ctx context.Context, in *workflowv1.GetIn
 
 // ListInstanceAudit implements workflowv1.WorkflowEngineServer.
 func (s *workflows) ListInstanceAudit(ctx context.Context, in *workflowv1.ListInstanceAuditRequest) (*workflowv1.ListInstanceAuditResponse, error) {
+	if s.server.config.WithoutAudit {
+		return nil, problem.WorkflowNotFound().With("the audit log is off: see the setting workflows.audit_log")
+	}
 	id, err := s.visible(ctx, in.GetId())
 	if err == nil {
 		err = pageSize(in.GetPageSize(), 1000)

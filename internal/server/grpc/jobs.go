@@ -149,7 +149,7 @@ func (s *workflows) FailJob(ctx context.Context, in *workflowv1.FailJobRequest) 
 	}
 	f, err := failure(in.GetWorkerId(), &workflowv1.JobFailure{
 		JobId: in.GetJobId(), Token: in.GetToken(), Retryable: in.GetRetryable(), Code: in.GetCode(), Message: in.GetErrorMessage(),
-		VariablesJson: in.GetVariablesJson(),
+		VariablesJson: in.GetVariablesJson(), RetryAfter: in.GetRetryAfter(),
 	})
 	if err != nil {
 		return nil, err
@@ -163,6 +163,14 @@ func (s *workflows) CompleteJobs(ctx context.Context, in *workflowv1.CompleteJob
 		return nil, err
 	}
 	return &workflowv1.CompleteJobsResponse{Results: s.complete(ctx, in.GetWorkerId(), in.GetCompletions())}, nil
+}
+
+// FailJobs implements workflowv1.WorkflowEngineServer.
+func (s *workflows) FailJobs(ctx context.Context, in *workflowv1.FailJobsRequest) (*workflowv1.FailJobsResponse, error) {
+	if err := together(seesAll(ctx, "jobs"), batch("failures", len(in.GetFailures()))); err != nil {
+		return nil, err
+	}
+	return &workflowv1.FailJobsResponse{Results: s.fail(ctx, in.GetWorkerId(), in.GetFailures())}, nil
 }
 
 // Heartbeat implements workflowv1.WorkflowEngineServer.
@@ -200,7 +208,11 @@ func failure(worker string, in *workflowv1.JobFailure) (jobs.Failure, error) {
 	if len(message) > maxMessageBytes {
 		message = strings.ToValidUTF8(message[:maxMessageBytes], "") + "..."
 	}
-	return jobs.Failure{Holder: h, Retryable: in.GetRetryable(), Code: in.GetCode(), Message: message, Variables: set}, err
+	after := in.GetRetryAfter().AsDuration()
+	if after < 0 || after > jobs.RetryAfterMax {
+		return jobs.Failure{}, invalid("retry_after", "out_of_range", "must be between 0 and 24 hours")
+	}
+	return jobs.Failure{Holder: h, Retryable: in.GetRetryable(), Code: in.GetCode(), Message: message, Variables: set, RetryAfter: after}, err
 }
 
 // beatOf is a report as the queue takes it.

@@ -39,6 +39,8 @@ type Config struct {
 	// DrainDelay is how long a shutdown waits, not ready, before streams are told to
 	// drain. Defaults to 0.
 	DrainDelay time.Duration
+	// WithoutAudit answers that there is no audit log.
+	WithoutAudit bool
 	// OnShutdown is called when streams are told to drain: it ends live events. May be nil.
 	OnShutdown func()
 }

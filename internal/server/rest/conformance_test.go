@@ -22,12 +22,7 @@ import (
 // What holds for jobs holds over REST, in both modes, with the engine behind it.
 func TestJobsOverRESTAreTheSameInBothModes(t *testing.T) {
 	t.Parallel()
-	for _, mode := range []jobs.Mode{jobs.Polling, jobs.KafkaOutbox} {
-		t.Run(string(mode), func(t *testing.T) {
-			t.Parallel()
-			jobstest.Suite(t, jobstest.NewRig(t, mode, overREST))
-		})
-	}
+	jobstest.SuiteInBothModes(t, overREST)
 }
 
 func TestAPollOverKafkaIsGone(t *testing.T) {
@@ -200,6 +195,9 @@ func (a *restActions) Complete(_ context.Context, list ...jobs.Completion) []err
 func (a *restActions) Fail(_ context.Context, f jobs.Failure) error {
 	body := reportOf(f.Holder)
 	body["errorMessage"], body["errorCode"], body["retryable"] = f.Message, f.Code, f.Retryable
+	if f.RetryAfter > 0 {
+		body["retryAfter"] = f.RetryAfter.Seconds()
+	}
 	return a.call(http.MethodPost, "/v1/jobs/"+f.JobID.String()+"/fail", body, nil)
 }
 

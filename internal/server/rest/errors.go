@@ -194,6 +194,7 @@ func requestProblem(err error) *problem.Problem {
 		limit    *query.LimitError
 
 		definition *workflow.FaultsError
+		refusal    *jobs.Refusal
 	)
 	switch {
 	case errors.As(err, &ready):
@@ -213,6 +214,10 @@ func requestProblem(err error) *problem.Problem {
 		return problem.QueryLimit().With(limit.Error())
 	case errors.As(err, &definition):
 		return definitionProblem(definition)
+	case errors.As(err, &refusal):
+		p := problem.JobConflict().With(refusal.Error())
+		p.Contract = &problem.Contract{State: string(refusal.Status)}
+		return p
 	case errors.Is(err, jobs.ErrPollingOff):
 		return pollingOff()
 	case replayProblem(err) != nil:

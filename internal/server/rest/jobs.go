@@ -258,7 +258,7 @@ func again(err error) error {
 
 // jobState adds where the job is to a report that is refused.
 func (a *API) jobState(ctx context.Context, id uuid.UUID, err error) error {
-	if !errors.Is(err, jobs.ErrLeaseLost) && !errors.Is(err, jobs.ErrFinished) {
+	if _, says := errors.AsType[*jobs.Refusal](err); says || !errors.Is(err, jobs.ErrLeaseLost) && !errors.Is(err, jobs.ErrFinished) {
 		return err
 	}
 	p := problem.JobConflict().With(err.Error())
@@ -289,13 +289,28 @@ func (in JobFailureRequest) failure(path, worker string) (jobs.Failure, error) {
 	if len(in.ErrorCode) > 128 || checkText("errorCode", in.ErrorCode) != nil {
 		return jobs.Failure{}, badField("/errorCode", "invalid", "has more than 128 bytes, or control characters")
 	}
+	after, err := retryAfter(in.RetryAfter)
+	if err != nil {
+		return jobs.Failure{}, err
+	}
 	variables, err := object("/variables", in.Variables)
 	// A zero byte is the only text that PostgreSQL does not keep.
 	message := strings.ReplaceAll(in.ErrorMessage, "\x00", "")
 	if len(message) > maxMessageBytes {
 		message = strings.ToValidUTF8(message[:maxMessageBytes], "") + "..."
 	}
-	return jobs.Failure{Holder: h, Retryable: in.Retryable, Code: in.ErrorCode, Message: message, Variables: variables}, err
+	return jobs.Failure{Holder: h, Retryable: in.Retryable, Code: in.ErrorCode, Message: message, Variables: variables, RetryAfter: after}, err
+}
+
+// retryAfter reads in how many seconds a worker wants its job to be tried again.
+func retryAfter(seconds *float64) (time.Duration, error) {
+	if seconds == nil {
+		return 0, nil
+	}
+	if *seconds < 0 || *seconds > jobs.RetryAfterMax.Seconds() {
+		return 0, badField("/retryAfter", "out_of_range", "must be between 0 and 86400")
+	}
+	return time.Duration(*seconds * float64(time.Second)), nil
 }
 
 func (in JobHeartbeatRequest) beat(path, worker string) (jobs.Beat, error) {

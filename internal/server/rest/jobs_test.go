@@ -134,9 +134,11 @@ func TestReportsOfOneJob(t *testing.T) {
 		w := b.do("POST", path+"complete", `{"jobId":"`+jobID+`","workerId":"w","token":7,"variables":{"x":1.0}}`, as("writer")...)
 		require.Equal(t, 204, w.Code, w.Body.String())
 		assert.Equal(t, []any{"complete job", me, `{"x":1.0}`}, flows.asked)
-		w = b.do("POST", path+"fail", `{"jobId":"`+jobID+`","workerId":"w","token":7,"errorMessage":"no\u0000pe","errorCode":"down","retryable":true}`, as("writer")...)
+		w = b.do("POST", path+"fail", `{"jobId":"`+jobID+`","workerId":"w","token":7,"errorMessage":"no\u0000pe","errorCode":"down","retryable":true,"retryAfter":1.5}`, as("writer")...)
 		require.Equal(t, 204, w.Code, w.Body.String())
-		assert.Equal(t, []any{"fail job", jobs.Failure{Holder: me, Retryable: true, Code: "down", Message: "nope"}}, flows.asked)
+		assert.Equal(t, []any{"fail job", jobs.Failure{Holder: me, Retryable: true, Code: "down", Message: "nope", RetryAfter: 1500 * time.Millisecond}}, flows.asked)
+		w = b.do("POST", path+"fail", `{"jobId":"`+jobID+`","workerId":"w","retryAfter":86401}`, as("writer")...)
+		require.Equal(t, 400, w.Code, w.Body.String())
 		queue.results = []jobs.BeatResult{{}}
 		w = b.do("POST", path+"heartbeat", `{"jobId":"`+jobID+`","workerId":"w","token":7,"leaseSeconds":5}`, as("writer")...)
 		require.Equal(t, 204, w.Code, w.Body.String())

@@ -216,8 +216,8 @@ func (a *API) createPurgeDoc() huma.Operation {
 	s := schema[Purge](a)
 	return huma.Operation{
 		OperationID: "create-purge", Summary: "Erase everything that is known of a user", Tags: []string{tagPlatform},
-		Description: "Executions that the user asked for up to now, once they have ended, with their input, output, results, events, " +
-			"views, idempotency keys and dead letters; events in the outbox about them; and, unless a tenant is given, events that name the user as their " +
+		Description: "Executions that the user asked for, and workflows that the user started, up to now, once they have ended, with their input, output, results, " +
+			"history, jobs, tasks, events, views, idempotency keys and dead letters; events in the outbox about them; and, unless a tenant is given, events that name the user as their " +
 			"subject or key. It goes on by itself. What comes in later about what was erased is erased again. Out of reach is what lies in Kafka's topics, " +
 			"until their retention is over, what others have received, and what names the user inside the data of other events. " +
 			"Asked for again while it is under way it is the same purge.",

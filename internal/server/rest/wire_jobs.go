@@ -71,6 +71,7 @@ type JobFailureRequest struct {
 	ErrorMessage string            `json:"errorMessage,omitempty" doc:"Why, in words"`
 	ErrorCode    string            `json:"errorCode,omitempty" maxLength:"128" doc:"A stable word that retry policies and error boundaries can name; failed without it" example:"card_declined"`
 	Retryable    bool              `json:"retryable,omitempty" doc:"Whether another attempt may help. Without it the step fails"`
+	RetryAfter   *float64          `json:"retryAfter,omitempty" minimum:"0" maximum:"86400" doc:"In how many seconds to try again: it takes the place of the backoff of the step for this attempt"`
 	Variables    json.RawMessage   `json:"variables,omitempty" doc:"An object that is merged into the variables all the same"`
 	Failures     []json.RawMessage `json:"failures,omitempty" maxItems:"1000" doc:"A batch: up to 1000 failures, each with a jobId"`
 }

@@ -48,6 +48,7 @@ type WorkflowInstanceSummary struct {
 	User             string     `json:"user,omitempty" doc:"Who started it"`
 	ParentInstanceID string     `json:"parentInstanceId,omitempty" doc:"The instance that waits for this one"`
 	NextInstanceID   string     `json:"nextInstanceId,omitempty" doc:"The instance of the next workflow that its end started"`
+	Notice           string     `json:"notice,omitempty" doc:"Something to know of an instance that is not in trouble: the next workflow could not be started yet"`
 	ExecutionID      string     `json:"executionId,omitempty" doc:"The execution that it is"`
 	CorrelationID    string     `json:"correlationId,omitempty"`
 	UpdatedAt        *time.Time `json:"updatedAt,omitempty"`
@@ -215,7 +216,7 @@ func fromInstance(i engine.Instance) *WorkflowInstanceSummary {
 		CurrentStepIDs: listOf(i.CurrentStepIDs), Variables: i.Variables, StartedAt: i.StartedAt.UTC(), CompletedAt: optionalTime(i.EndedAt),
 		FailureReason: i.FailureReason, BusinessKey: i.BusinessKey, Kind: i.Kind, Version: i.Version, Priority: i.Priority,
 		Tenant: i.Tenant, User: i.User, ParentInstanceID: optionalID(i.ParentInstanceID), NextInstanceID: optionalID(i.NextInstanceID),
-		ExecutionID: optionalID(i.ExecutionID), CorrelationID: i.CorrelationID, UpdatedAt: optionalTime(i.UpdatedAt),
+		ExecutionID: optionalID(i.ExecutionID), CorrelationID: i.CorrelationID, UpdatedAt: optionalTime(i.UpdatedAt), Notice: i.Notice,
 	}
 }
 

@@ -126,10 +126,14 @@ type Failure struct {
 	// definition; empty means "failed".
 	Code    string
 	Message string
-	// RetryAfter asks for the next attempt no earlier than this; 0 leaves it to the
-	// definition. Engines that do not know it ignore it.
+	// RetryAfter is when to try again, in place of the backoff of the definition; 0 leaves it
+	// to that. At most MaxRetryAfter. Engines that do not know it ignore it.
 	RetryAfter time.Duration
 }
+
+// MaxRetryAfter is the longest Failure.RetryAfter that an engine takes; longer ones are sent
+// as that.
+const MaxRetryAfter = 24 * time.Hour
 
 // Beat is a sign of life for a job.
 type Beat struct {

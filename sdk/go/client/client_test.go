@@ -84,7 +84,7 @@ func TestFailJob(t *testing.T) {
 	everyTransport(t, func(t *testing.T, engine *workertest.Engine, c client.EngineClient) {
 		id := engine.Enqueue("charge", nil, workertest.WithRetries(1))
 		job := poll(t, c, "w")[0]
-		failure := client.Failure{JobID: id, WorkerID: "w", Token: job.Token, Retryable: true, Code: "declined", Message: "no money"}
+		failure := client.Failure{JobID: id, WorkerID: "w", Token: job.Token, Retryable: true, Code: "declined", Message: "no money", RetryAfter: 90 * time.Second}
 		require.NoError(t, c.FailJob(t.Context(), failure))
 		assert.Equal(t, []client.Failure{failure}, engine.Job(id).Failures)
 		job = poll(t, c, "w")[0]

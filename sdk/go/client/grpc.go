@@ -172,6 +172,7 @@ func (c *grpcClient) CompleteJobs(ctx context.Context, cs []Completion) []error 
 func (c *grpcClient) FailJob(ctx context.Context, f Failure) error {
 	return c.call(ctx, "fail job", "FailJob", &pb.FailJobRequest{
 		JobId: f.JobID, WorkerId: f.WorkerID, Token: f.Token, Retryable: f.Retryable, ErrorMessage: f.Message, Code: f.Code,
+		RetryAfter: wait(f.RetryAfter),
 	}, &pb.FailJobResponse{})
 }
 
@@ -203,6 +204,14 @@ func itemError(op string, e *pb.ItemError) error {
 		return nil
 	}
 	return &Error{Op: op, Kind: kindOfCode(codes.Code(e.GetCode())), Code: e.GetReason(), Message: e.GetMessage()}
+}
+
+// wait is nothing for no time.
+func wait(d time.Duration) *durationpb.Duration {
+	if d <= 0 {
+		return nil
+	}
+	return durationpb.New(min(d, MaxRetryAfter))
 }
 
 // exact prefers the JSON text, which has the numbers as they were written.

@@ -61,12 +61,13 @@ func (c *restClient) CompleteJobs(ctx context.Context, cs []Completion) []error 
 
 func (c *restClient) FailJob(ctx context.Context, f Failure) error {
 	body := struct {
-		WorkerID     string `json:"workerId"`
-		Token        int64  `json:"token,omitempty"`
-		Retryable    bool   `json:"retryable"`
-		ErrorMessage string `json:"errorMessage"`
-		ErrorCode    string `json:"errorCode,omitempty"`
-	}{f.WorkerID, f.Token, f.Retryable, f.Message, f.Code}
+		WorkerID     string  `json:"workerId"`
+		Token        int64   `json:"token,omitempty"`
+		Retryable    bool    `json:"retryable"`
+		ErrorMessage string  `json:"errorMessage"`
+		ErrorCode    string  `json:"errorCode,omitempty"`
+		RetryAfter   float64 `json:"retryAfter,omitempty"`
+	}{f.WorkerID, f.Token, f.Retryable, f.Message, f.Code, min(f.RetryAfter, MaxRetryAfter).Seconds()}
 	return c.call(ctx, "fail job", http.MethodPost, jobPath(f.JobID, "/fail"), body, nil)
 }
 

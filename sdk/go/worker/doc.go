@@ -29,7 +29,8 @@
 //
 // Any error is a failed attempt, and the engine decides by the definition whether and when
 // there is another one. NonRetryable says that it would not help. Fail gives the error a
-// code that retry policies and error boundaries of the definition can name. A panic is a
+// code that retry policies and error boundaries of the definition can name. RetryAfter says
+// when to try again, in place of the definition's backoff. A panic is a
 // failure that is not retried, with the code "panic".
 //
 // # Stopping

@@ -3,6 +3,7 @@ package worker
 import (
 	"errors"
 	"fmt"
+	"time"
 )
 
 // ErrLeaseLost is the cause (context.Cause) of a handler's cancelled context when the job
@@ -34,6 +35,34 @@ func (e *NonRetryable) Unwrap() error { return e.Cause }
 func IsNonRetryable(err error) bool {
 	var e *NonRetryable
 	return errors.As(err, &e)
+}
+
+// delayed is an error with the time of the next attempt.
+type delayed struct {
+	after time.Duration
+	cause error
+}
+
+func (e *delayed) Error() string { return e.cause.Error() }
+func (e *delayed) Unwrap() error { return e.cause }
+
+// RetryAfter gives an error the time after which to try again, in place of the backoff that
+// the definition has; whether there is another attempt is the definition's to say. At most
+// client.MaxRetryAfter; engines that do not know it go by their own.
+func RetryAfter(err error, after time.Duration) error {
+	if err == nil {
+		err = fmt.Errorf("to be tried again after %s", after)
+	}
+	return &delayed{after: after, cause: err}
+}
+
+// retryAfter is that of an error that RetryAfter made, or wrapped; 0 without one.
+func retryAfter(err error) time.Duration {
+	var e *delayed
+	if errors.As(err, &e) {
+		return max(e.after, 0)
+	}
+	return 0
 }
 
 // failure is an error with a code.

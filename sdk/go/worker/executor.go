@@ -189,6 +189,7 @@ func (e *Executor) report(ctx context.Context, held *hold, j JobContext, result 
 func (e *Executor) fail(held *hold, j JobContext, cause error) (Outcome, error) {
 	err := e.reports.fail(e.calls, held, client.Failure{
 		JobID: j.JobID, WorkerID: j.WorkerID, Token: held.token(), Retryable: !IsNonRetryable(cause), Code: Code(cause), Message: messageOf(cause),
+		RetryAfter: retryAfter(cause),
 	})
 	return outcomeOf(Failed, err), errors.Join(cause, err)
 }

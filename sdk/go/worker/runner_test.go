@@ -141,7 +141,7 @@ func TestFailures(t *testing.T) {
 		registry := worker.NewRegistry()
 		registry.Register("flaky", func(_ context.Context, job worker.JobContext) (worker.Result, error) {
 			if job.Attempt < 3 {
-				return worker.Result{}, errors.New("not yet")
+				return worker.Result{}, worker.Fail("busy", worker.RetryAfter(errors.New("not yet"), time.Minute))
 			}
 			return worker.Result{}, nil
 		})
@@ -161,8 +161,9 @@ func TestFailures(t *testing.T) {
 		job := engine.Await(t, flaky)
 		assert.Equal(t, workertest.Completed, job.Status)
 		require.Len(t, job.Failures, 2)
-		assert.Equal(t, "not yet", job.Failures[0].Message)
-		assert.True(t, job.Failures[0].Retryable)
+		assert.Equal(t, client.Failure{
+			JobID: flaky, WorkerID: "w1", Token: 1, Retryable: true, Code: "busy", Message: "not yet", RetryAfter: time.Minute,
+		}, job.Failures[0])
 
 		job = engine.Await(t, never)
 		assert.Equal(t, workertest.Failed, job.Status)

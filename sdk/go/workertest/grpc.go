@@ -115,6 +115,7 @@ func (e *Engine) rpcComplete(ctx context.Context, in *pb.CompleteJobRequest) (*p
 func (e *Engine) rpcFail(ctx context.Context, in *pb.FailJobRequest) (*pb.FailJobResponse, error) {
 	return &pb.FailJobResponse{}, e.FailJob(ctx, client.Failure{
 		JobID: in.GetJobId(), WorkerID: in.GetWorkerId(), Token: in.GetToken(), Retryable: in.GetRetryable(), Code: in.GetCode(), Message: in.GetErrorMessage(),
+		RetryAfter: in.GetRetryAfter().AsDuration(),
 	})
 }
 

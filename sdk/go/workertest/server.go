@@ -69,6 +69,7 @@ type report struct {
 	ErrorMessage string          `json:"errorMessage"`
 	ErrorCode    string          `json:"errorCode"`
 	LeaseSeconds float64         `json:"leaseSeconds"`
+	RetryAfter   float64         `json:"retryAfter"`
 	Completions  []report        `json:"completions"`
 	Beats        []report        `json:"beats"`
 }
@@ -164,6 +165,7 @@ func (e *Engine) serveComplete(r *http.Request, in report) (any, error) {
 func (e *Engine) serveFail(r *http.Request, in report) (any, error) {
 	return nil, e.FailJob(r.Context(), client.Failure{
 		JobID: r.PathValue("id"), WorkerID: in.WorkerID, Token: in.Token, Retryable: in.Retryable, Code: in.ErrorCode, Message: in.ErrorMessage,
+		RetryAfter: seconds(in.RetryAfter),
 	})
 }
 

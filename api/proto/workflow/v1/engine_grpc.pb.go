@@ -62,6 +62,7 @@ const (
 	WorkflowEngine_SkipCompensation_FullMethodName   = "/workflow.v1.WorkflowEngine/SkipCompensation"
 	WorkflowEngine_ResolveInstance_FullMethodName    = "/workflow.v1.WorkflowEngine/ResolveInstance"
 	WorkflowEngine_CompleteJobs_FullMethodName       = "/workflow.v1.WorkflowEngine/CompleteJobs"
+	WorkflowEngine_FailJobs_FullMethodName           = "/workflow.v1.WorkflowEngine/FailJobs"
 	WorkflowEngine_Heartbeat_FullMethodName          = "/workflow.v1.WorkflowEngine/Heartbeat"
 	WorkflowEngine_StreamJobs_FullMethodName         = "/workflow.v1.WorkflowEngine/StreamJobs"
 	WorkflowEngine_ListUserTasks_FullMethodName      = "/workflow.v1.WorkflowEngine/ListUserTasks"
@@ -129,6 +130,8 @@ type WorkflowEngineClient interface {
 	ResolveInstance(ctx context.Context, in *ResolveInstanceRequest, opts ...grpc.CallOption) (*ResolveInstanceResponse, error)
 	// CompleteJobs reports up to 1000 successes. Each is accepted or refused by itself.
 	CompleteJobs(ctx context.Context, in *CompleteJobsRequest, opts ...grpc.CallOption) (*CompleteJobsResponse, error)
+	// FailJobs reports up to 1000 failures. Each is accepted or refused by itself.
+	FailJobs(ctx context.Context, in *FailJobsRequest, opts ...grpc.CallOption) (*FailJobsResponse, error)
 	// Heartbeat extends the leases of up to 1000 jobs.
 	Heartbeat(ctx context.Context, in *HeartbeatRequest, opts ...grpc.CallOption) (*HeartbeatResponse, error)
 	// StreamJobs is a worker's session. The client grants credits, the server sends at most
@@ -395,6 +398,16 @@ func (c *workflowEngineClient) CompleteJobs(ctx context.Context, in *CompleteJob
 	return out, nil
 }
 
+func (c *workflowEngineClient) FailJobs(ctx context.Context, in *FailJobsRequest, opts ...grpc.CallOption) (*FailJobsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(FailJobsResponse)
+	err := c.cc.Invoke(ctx, WorkflowEngine_FailJobs_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *workflowEngineClient) Heartbeat(ctx context.Context, in *HeartbeatRequest, opts ...grpc.CallOption) (*HeartbeatResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(HeartbeatResponse)
@@ -517,6 +530,8 @@ type WorkflowEngineServer interface {
 	ResolveInstance(context.Context, *ResolveInstanceRequest) (*ResolveInstanceResponse, error)
 	// CompleteJobs reports up to 1000 successes. Each is accepted or refused by itself.
 	CompleteJobs(context.Context, *CompleteJobsRequest) (*CompleteJobsResponse, error)
+	// FailJobs reports up to 1000 failures. Each is accepted or refused by itself.
+	FailJobs(context.Context, *FailJobsRequest) (*FailJobsResponse, error)
 	// Heartbeat extends the leases of up to 1000 jobs.
 	Heartbeat(context.Context, *HeartbeatRequest) (*HeartbeatResponse, error)
 	// StreamJobs is a worker's session. The client grants credits, the server sends at most
@@ -614,6 +629,9 @@ func (UnimplementedWorkflowEngineServer) ResolveInstance(context.Context, *Resol
 }
 func (UnimplementedWorkflowEngineServer) CompleteJobs(context.Context, *CompleteJobsRequest) (*CompleteJobsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method CompleteJobs not implemented")
+}
+func (UnimplementedWorkflowEngineServer) FailJobs(context.Context, *FailJobsRequest) (*FailJobsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method FailJobs not implemented")
 }
 func (UnimplementedWorkflowEngineServer) Heartbeat(context.Context, *HeartbeatRequest) (*HeartbeatResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Heartbeat not implemented")
@@ -1086,6 +1104,24 @@ func _WorkflowEngine_CompleteJobs_Handler(srv interface{}, ctx context.Context, 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _WorkflowEngine_FailJobs_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(FailJobsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(WorkflowEngineServer).FailJobs(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: WorkflowEngine_FailJobs_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(WorkflowEngineServer).FailJobs(ctx, req.(*FailJobsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _WorkflowEngine_Heartbeat_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(HeartbeatRequest)
 	if err := dec(in); err != nil {
@@ -1285,6 +1321,10 @@ var WorkflowEngine_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "CompleteJobs",
 			Handler:    _WorkflowEngine_CompleteJobs_Handler,
+		},
+		{
+			MethodName: "FailJobs",
+			Handler:    _WorkflowEngine_FailJobs_Handler,
 		},
 		{
 			MethodName: "Heartbeat",

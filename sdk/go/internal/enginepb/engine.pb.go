@@ -1376,7 +1376,10 @@ type WorkflowInstance struct {
 	// Ties it to what else happened for the same reason.
 	CorrelationId string `protobuf:"bytes,109,opt,name=correlation_id,json=correlationId,proto3" json:"correlation_id,omitempty"`
 	// When it changed last.
-	UpdatedAt     *timestamppb.Timestamp `protobuf:"bytes,110,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
+	UpdatedAt *timestamppb.Timestamp `protobuf:"bytes,110,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
+	// Something to know of an instance that is not in trouble: the next workflow could not
+	// be started yet.
+	Notice        string `protobuf:"bytes,111,opt,name=notice,proto3" json:"notice,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1556,6 +1559,13 @@ func (x *WorkflowInstance) GetUpdatedAt() *timestamppb.Timestamp {
 		return x.UpdatedAt
 	}
 	return nil
+}
+
+func (x *WorkflowInstance) GetNotice() string {
+	if x != nil {
+		return x.Notice
+	}
+	return ""
 }
 
 // StepExecution is a step that an instance has entered.
@@ -2938,7 +2948,9 @@ type ItemError struct {
 	// The stable word of google.rpc.ErrorInfo.
 	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	// For people.
-	Message       string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	Message string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	// The status that the job has, where that is why: "state" of google.rpc.ErrorInfo.
+	State         string `protobuf:"bytes,4,opt,name=state,proto3" json:"state,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2990,6 +3002,13 @@ func (x *ItemError) GetReason() string {
 func (x *ItemError) GetMessage() string {
 	if x != nil {
 		return x.Message
+	}
+	return ""
+}
+
+func (x *ItemError) GetState() string {
+	if x != nil {
+		return x.State
 	}
 	return ""
 }
@@ -4661,6 +4680,9 @@ type FailJobRequest struct {
 	Code string `protobuf:"bytes,101,opt,name=code,proto3" json:"code,omitempty"`
 	// Merged into the instance's variables all the same, a JSON object.
 	VariablesJson []byte `protobuf:"bytes,102,opt,name=variables_json,json=variablesJson,proto3" json:"variables_json,omitempty"`
+	// When to try again, from now: it takes the place of the step's backoff for this attempt.
+	// At most a day; unset: the backoff.
+	RetryAfter    *durationpb.Duration `protobuf:"bytes,103,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4740,6 +4762,13 @@ func (x *FailJobRequest) GetCode() string {
 func (x *FailJobRequest) GetVariablesJson() []byte {
 	if x != nil {
 		return x.VariablesJson
+	}
+	return nil
+}
+
+func (x *FailJobRequest) GetRetryAfter() *durationpb.Duration {
+	if x != nil {
+		return x.RetryAfter
 	}
 	return nil
 }
@@ -4882,6 +4911,107 @@ func (x *CompleteJobsResponse) GetResults() []*JobResult {
 	return nil
 }
 
+// FailJobsRequest reports failures.
+type FailJobsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Who holds the jobs.
+	WorkerId string `protobuf:"bytes,1,opt,name=worker_id,json=workerId,proto3" json:"worker_id,omitempty"`
+	// Up to 1000.
+	Failures      []*JobFailure `protobuf:"bytes,2,rep,name=failures,proto3" json:"failures,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FailJobsRequest) Reset() {
+	*x = FailJobsRequest{}
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[59]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FailJobsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FailJobsRequest) ProtoMessage() {}
+
+func (x *FailJobsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[59]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FailJobsRequest.ProtoReflect.Descriptor instead.
+func (*FailJobsRequest) Descriptor() ([]byte, []int) {
+	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{59}
+}
+
+func (x *FailJobsRequest) GetWorkerId() string {
+	if x != nil {
+		return x.WorkerId
+	}
+	return ""
+}
+
+func (x *FailJobsRequest) GetFailures() []*JobFailure {
+	if x != nil {
+		return x.Failures
+	}
+	return nil
+}
+
+// FailJobsResponse says what became of each, in the order of the request.
+type FailJobsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As many as there were failures.
+	Results       []*JobResult `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FailJobsResponse) Reset() {
+	*x = FailJobsResponse{}
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[60]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FailJobsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FailJobsResponse) ProtoMessage() {}
+
+func (x *FailJobsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[60]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FailJobsResponse.ProtoReflect.Descriptor instead.
+func (*FailJobsResponse) Descriptor() ([]byte, []int) {
+	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{60}
+}
+
+func (x *FailJobsResponse) GetResults() []*JobResult {
+	if x != nil {
+		return x.Results
+	}
+	return nil
+}
+
 // JobCompletion reports that a job is done.
 type JobCompletion struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -4897,7 +5027,7 @@ type JobCompletion struct {
 
 func (x *JobCompletion) Reset() {
 	*x = JobCompletion{}
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[59]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4909,7 +5039,7 @@ func (x *JobCompletion) String() string {
 func (*JobCompletion) ProtoMessage() {}
 
 func (x *JobCompletion) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[59]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4922,7 +5052,7 @@ func (x *JobCompletion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobCompletion.ProtoReflect.Descriptor instead.
 func (*JobCompletion) Descriptor() ([]byte, []int) {
-	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{59}
+	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *JobCompletion) GetJobId() string {
@@ -4961,13 +5091,16 @@ type JobFailure struct {
 	Message string `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`
 	// Merged into the instance's variables all the same, a JSON object.
 	VariablesJson []byte `protobuf:"bytes,6,opt,name=variables_json,json=variablesJson,proto3" json:"variables_json,omitempty"`
+	// When to try again, from now: it takes the place of the step's backoff for this attempt.
+	// At most a day; unset: the backoff.
+	RetryAfter    *durationpb.Duration `protobuf:"bytes,7,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *JobFailure) Reset() {
 	*x = JobFailure{}
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[60]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4979,7 +5112,7 @@ func (x *JobFailure) String() string {
 func (*JobFailure) ProtoMessage() {}
 
 func (x *JobFailure) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[60]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4992,7 +5125,7 @@ func (x *JobFailure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobFailure.ProtoReflect.Descriptor instead.
 func (*JobFailure) Descriptor() ([]byte, []int) {
-	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{60}
+	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *JobFailure) GetJobId() string {
@@ -5037,6 +5170,13 @@ func (x *JobFailure) GetVariablesJson() []byte {
 	return nil
 }
 
+func (x *JobFailure) GetRetryAfter() *durationpb.Duration {
+	if x != nil {
+		return x.RetryAfter
+	}
+	return nil
+}
+
 // JobHeartbeat says that a job is still being worked on.
 type JobHeartbeat struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -5050,7 +5190,7 @@ type JobHeartbeat struct {
 
 func (x *JobHeartbeat) Reset() {
 	*x = JobHeartbeat{}
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[61]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5062,7 +5202,7 @@ func (x *JobHeartbeat) String() string {
 func (*JobHeartbeat) ProtoMessage() {}
 
 func (x *JobHeartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[61]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5075,7 +5215,7 @@ func (x *JobHeartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobHeartbeat.ProtoReflect.Descriptor instead.
 func (*JobHeartbeat) Descriptor() ([]byte, []int) {
-	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{61}
+	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *JobHeartbeat) GetJobId() string {
@@ -5111,7 +5251,7 @@ type JobResult struct {
 
 func (x *JobResult) Reset() {
 	*x = JobResult{}
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[62]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5123,7 +5263,7 @@ func (x *JobResult) String() string {
 func (*JobResult) ProtoMessage() {}
 
 func (x *JobResult) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[62]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5136,7 +5276,7 @@ func (x *JobResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobResult.ProtoReflect.Descriptor instead.
 func (*JobResult) Descriptor() ([]byte, []int) {
-	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{62}
+	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *JobResult) GetJobId() string {
@@ -5189,7 +5329,7 @@ type HeartbeatRequest struct {
 
 func (x *HeartbeatRequest) Reset() {
 	*x = HeartbeatRequest{}
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[63]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5201,7 +5341,7 @@ func (x *HeartbeatRequest) String() string {
 func (*HeartbeatRequest) ProtoMessage() {}
 
 func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[63]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5214,7 +5354,7 @@ func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatRequest.ProtoReflect.Descriptor instead.
 func (*HeartbeatRequest) Descriptor() ([]byte, []int) {
-	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{63}
+	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *HeartbeatRequest) GetWorkerId() string {
@@ -5249,7 +5389,7 @@ type HeartbeatResponse struct {
 
 func (x *HeartbeatResponse) Reset() {
 	*x = HeartbeatResponse{}
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[64]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5261,7 +5401,7 @@ func (x *HeartbeatResponse) String() string {
 func (*HeartbeatResponse) ProtoMessage() {}
 
 func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[64]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5274,7 +5414,7 @@ func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatResponse.ProtoReflect.Descriptor instead.
 func (*HeartbeatResponse) Descriptor() ([]byte, []int) {
-	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{64}
+	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *HeartbeatResponse) GetResults() []*JobResult {
@@ -5307,7 +5447,7 @@ type StreamJobsRequest struct {
 
 func (x *StreamJobsRequest) Reset() {
 	*x = StreamJobsRequest{}
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[65]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5319,7 +5459,7 @@ func (x *StreamJobsRequest) String() string {
 func (*StreamJobsRequest) ProtoMessage() {}
 
 func (x *StreamJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[65]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5332,7 +5472,7 @@ func (x *StreamJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamJobsRequest.ProtoReflect.Descriptor instead.
 func (*StreamJobsRequest) Descriptor() ([]byte, []int) {
-	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{65}
+	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *StreamJobsRequest) GetOpen() *StreamJobsOpen {
@@ -5392,7 +5532,7 @@ type StreamJobsOpen struct {
 
 func (x *StreamJobsOpen) Reset() {
 	*x = StreamJobsOpen{}
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[66]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5404,7 +5544,7 @@ func (x *StreamJobsOpen) String() string {
 func (*StreamJobsOpen) ProtoMessage() {}
 
 func (x *StreamJobsOpen) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[66]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5417,7 +5557,7 @@ func (x *StreamJobsOpen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamJobsOpen.ProtoReflect.Descriptor instead.
 func (*StreamJobsOpen) Descriptor() ([]byte, []int) {
-	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{66}
+	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *StreamJobsOpen) GetWorkerId() string {
@@ -5457,7 +5597,7 @@ type StreamJobsResponse struct {
 
 func (x *StreamJobsResponse) Reset() {
 	*x = StreamJobsResponse{}
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[67]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5469,7 +5609,7 @@ func (x *StreamJobsResponse) String() string {
 func (*StreamJobsResponse) ProtoMessage() {}
 
 func (x *StreamJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[67]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5482,7 +5622,7 @@ func (x *StreamJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamJobsResponse.ProtoReflect.Descriptor instead.
 func (*StreamJobsResponse) Descriptor() ([]byte, []int) {
-	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{67}
+	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *StreamJobsResponse) GetJobs() []*Job {
@@ -5525,7 +5665,7 @@ type CompleteUserTaskRequest struct {
 
 func (x *CompleteUserTaskRequest) Reset() {
 	*x = CompleteUserTaskRequest{}
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[68]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5537,7 +5677,7 @@ func (x *CompleteUserTaskRequest) String() string {
 func (*CompleteUserTaskRequest) ProtoMessage() {}
 
 func (x *CompleteUserTaskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[68]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5550,7 +5690,7 @@ func (x *CompleteUserTaskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteUserTaskRequest.ProtoReflect.Descriptor instead.
 func (*CompleteUserTaskRequest) Descriptor() ([]byte, []int) {
-	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{68}
+	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *CompleteUserTaskRequest) GetCompletedBy() string {
@@ -5597,7 +5737,7 @@ type CompleteUserTaskResponse struct {
 
 func (x *CompleteUserTaskResponse) Reset() {
 	*x = CompleteUserTaskResponse{}
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[69]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5609,7 +5749,7 @@ func (x *CompleteUserTaskResponse) String() string {
 func (*CompleteUserTaskResponse) ProtoMessage() {}
 
 func (x *CompleteUserTaskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[69]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5622,7 +5762,7 @@ func (x *CompleteUserTaskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteUserTaskResponse.ProtoReflect.Descriptor instead.
 func (*CompleteUserTaskResponse) Descriptor() ([]byte, []int) {
-	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{69}
+	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{71}
 }
 
 // UserTask is a task for a person.
@@ -5664,7 +5804,7 @@ type UserTask struct {
 
 func (x *UserTask) Reset() {
 	*x = UserTask{}
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[70]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5676,7 +5816,7 @@ func (x *UserTask) String() string {
 func (*UserTask) ProtoMessage() {}
 
 func (x *UserTask) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[70]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5689,7 +5829,7 @@ func (x *UserTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UserTask.ProtoReflect.Descriptor instead.
 func (*UserTask) Descriptor() ([]byte, []int) {
-	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{70}
+	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *UserTask) GetInstanceId() string {
@@ -5824,7 +5964,7 @@ type ListUserTasksRequest struct {
 
 func (x *ListUserTasksRequest) Reset() {
 	*x = ListUserTasksRequest{}
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[71]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5836,7 +5976,7 @@ func (x *ListUserTasksRequest) String() string {
 func (*ListUserTasksRequest) ProtoMessage() {}
 
 func (x *ListUserTasksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[71]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5849,7 +5989,7 @@ func (x *ListUserTasksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUserTasksRequest.ProtoReflect.Descriptor instead.
 func (*ListUserTasksRequest) Descriptor() ([]byte, []int) {
-	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{71}
+	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *ListUserTasksRequest) GetInstanceId() string {
@@ -5928,7 +6068,7 @@ type ListUserTasksResponse struct {
 
 func (x *ListUserTasksResponse) Reset() {
 	*x = ListUserTasksResponse{}
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[72]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5940,7 +6080,7 @@ func (x *ListUserTasksResponse) String() string {
 func (*ListUserTasksResponse) ProtoMessage() {}
 
 func (x *ListUserTasksResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[72]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5953,7 +6093,7 @@ func (x *ListUserTasksResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUserTasksResponse.ProtoReflect.Descriptor instead.
 func (*ListUserTasksResponse) Descriptor() ([]byte, []int) {
-	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{72}
+	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *ListUserTasksResponse) GetTasks() []*UserTask {
@@ -5985,7 +6125,7 @@ type ClaimUserTaskRequest struct {
 
 func (x *ClaimUserTaskRequest) Reset() {
 	*x = ClaimUserTaskRequest{}
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[73]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5997,7 +6137,7 @@ func (x *ClaimUserTaskRequest) String() string {
 func (*ClaimUserTaskRequest) ProtoMessage() {}
 
 func (x *ClaimUserTaskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[73]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6010,7 +6150,7 @@ func (x *ClaimUserTaskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimUserTaskRequest.ProtoReflect.Descriptor instead.
 func (*ClaimUserTaskRequest) Descriptor() ([]byte, []int) {
-	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{73}
+	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *ClaimUserTaskRequest) GetInstanceId() string {
@@ -6045,7 +6185,7 @@ type ClaimUserTaskResponse struct {
 
 func (x *ClaimUserTaskResponse) Reset() {
 	*x = ClaimUserTaskResponse{}
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[74]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6057,7 +6197,7 @@ func (x *ClaimUserTaskResponse) String() string {
 func (*ClaimUserTaskResponse) ProtoMessage() {}
 
 func (x *ClaimUserTaskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[74]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6070,7 +6210,7 @@ func (x *ClaimUserTaskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimUserTaskResponse.ProtoReflect.Descriptor instead.
 func (*ClaimUserTaskResponse) Descriptor() ([]byte, []int) {
-	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{74}
+	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *ClaimUserTaskResponse) GetTask() *UserTask {
@@ -6095,7 +6235,7 @@ type UnclaimUserTaskRequest struct {
 
 func (x *UnclaimUserTaskRequest) Reset() {
 	*x = UnclaimUserTaskRequest{}
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[75]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6107,7 +6247,7 @@ func (x *UnclaimUserTaskRequest) String() string {
 func (*UnclaimUserTaskRequest) ProtoMessage() {}
 
 func (x *UnclaimUserTaskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[75]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6120,7 +6260,7 @@ func (x *UnclaimUserTaskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnclaimUserTaskRequest.ProtoReflect.Descriptor instead.
 func (*UnclaimUserTaskRequest) Descriptor() ([]byte, []int) {
-	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{75}
+	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *UnclaimUserTaskRequest) GetInstanceId() string {
@@ -6155,7 +6295,7 @@ type UnclaimUserTaskResponse struct {
 
 func (x *UnclaimUserTaskResponse) Reset() {
 	*x = UnclaimUserTaskResponse{}
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[76]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6167,7 +6307,7 @@ func (x *UnclaimUserTaskResponse) String() string {
 func (*UnclaimUserTaskResponse) ProtoMessage() {}
 
 func (x *UnclaimUserTaskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[76]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6180,7 +6320,7 @@ func (x *UnclaimUserTaskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnclaimUserTaskResponse.ProtoReflect.Descriptor instead.
 func (*UnclaimUserTaskResponse) Descriptor() ([]byte, []int) {
-	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{76}
+	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *UnclaimUserTaskResponse) GetTask() *UserTask {
@@ -6207,7 +6347,7 @@ type SignalWaitRequest struct {
 
 func (x *SignalWaitRequest) Reset() {
 	*x = SignalWaitRequest{}
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[77]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6219,7 +6359,7 @@ func (x *SignalWaitRequest) String() string {
 func (*SignalWaitRequest) ProtoMessage() {}
 
 func (x *SignalWaitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[77]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6232,7 +6372,7 @@ func (x *SignalWaitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalWaitRequest.ProtoReflect.Descriptor instead.
 func (*SignalWaitRequest) Descriptor() ([]byte, []int) {
-	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{77}
+	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *SignalWaitRequest) GetInstanceId() string {
@@ -6272,7 +6412,7 @@ type SignalWaitResponse struct {
 
 func (x *SignalWaitResponse) Reset() {
 	*x = SignalWaitResponse{}
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[78]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6284,7 +6424,7 @@ func (x *SignalWaitResponse) String() string {
 func (*SignalWaitResponse) ProtoMessage() {}
 
 func (x *SignalWaitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[78]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6297,7 +6437,7 @@ func (x *SignalWaitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalWaitResponse.ProtoReflect.Descriptor instead.
 func (*SignalWaitResponse) Descriptor() ([]byte, []int) {
-	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{78}
+	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{80}
 }
 
 // CorrelateRequest is a signal for whoever waits for it.
@@ -6319,7 +6459,7 @@ type CorrelateRequest struct {
 
 func (x *CorrelateRequest) Reset() {
 	*x = CorrelateRequest{}
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[79]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6331,7 +6471,7 @@ func (x *CorrelateRequest) String() string {
 func (*CorrelateRequest) ProtoMessage() {}
 
 func (x *CorrelateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[79]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6344,7 +6484,7 @@ func (x *CorrelateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CorrelateRequest.ProtoReflect.Descriptor instead.
 func (*CorrelateRequest) Descriptor() ([]byte, []int) {
-	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{79}
+	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *CorrelateRequest) GetSignal() string {
@@ -6397,7 +6537,7 @@ type CorrelateResponse struct {
 
 func (x *CorrelateResponse) Reset() {
 	*x = CorrelateResponse{}
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[80]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6409,7 +6549,7 @@ func (x *CorrelateResponse) String() string {
 func (*CorrelateResponse) ProtoMessage() {}
 
 func (x *CorrelateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[80]
+	mi := &file_millrace_sdk_v1_engine_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6422,7 +6562,7 @@ func (x *CorrelateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CorrelateResponse.ProtoReflect.Descriptor instead.
 func (*CorrelateResponse) Descriptor() ([]byte, []int) {
-	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{80}
+	return file_millrace_sdk_v1_engine_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *CorrelateResponse) GetInstanceIds() []string {
@@ -6542,7 +6682,7 @@ const file_millrace_sdk_v1_engine_proto_rawDesc = "" +
 	"\vparticipant\x18\x03 \x01(\tR\vparticipant\x121\n" +
 	"\x05input\x18\x04 \x03(\v2\x1b.millrace.sdk.v1.AssignmentR\x05input\x122\n" +
 	"\x05retry\x18\x05 \x01(\v2\x1c.millrace.sdk.v1.RetryPolicyR\x05retry\x12\x18\n" +
-	"\atimeout\x18\x06 \x01(\tR\atimeout\"\xd9\x06\n" +
+	"\atimeout\x18\x06 \x01(\tR\atimeout\"\xf1\x06\n" +
 	"\x10WorkflowInstance\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12#\n" +
 	"\rdefinition_id\x18\x02 \x01(\tR\fdefinitionId\x12-\n" +
@@ -6567,7 +6707,8 @@ const file_millrace_sdk_v1_engine_proto_rawDesc = "" +
 	"\x10next_instance_id\x18l \x01(\tR\x0enextInstanceId\x12%\n" +
 	"\x0ecorrelation_id\x18m \x01(\tR\rcorrelationId\x129\n" +
 	"\n" +
-	"updated_at\x18n \x01(\v2\x1a.google.protobuf.TimestampR\tupdatedAt\"\x88\x04\n" +
+	"updated_at\x18n \x01(\v2\x1a.google.protobuf.TimestampR\tupdatedAt\x12\x16\n" +
+	"\x06notice\x18o \x01(\tR\x06notice\"\x88\x04\n" +
 	"\rStepExecution\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1f\n" +
 	"\vinstance_id\x18\x02 \x01(\tR\n" +
@@ -6684,11 +6825,12 @@ const file_millrace_sdk_v1_engine_proto_rawDesc = "" +
 	"\aresults\x18\x01 \x03(\v2$.millrace.sdk.v1.StartInstanceResultR\aresults\"\x86\x01\n" +
 	"\x13StartInstanceResult\x12=\n" +
 	"\binstance\x18\x01 \x01(\v2!.millrace.sdk.v1.WorkflowInstanceR\binstance\x120\n" +
-	"\x05error\x18\x02 \x01(\v2\x1a.millrace.sdk.v1.ItemErrorR\x05error\"Q\n" +
+	"\x05error\x18\x02 \x01(\v2\x1a.millrace.sdk.v1.ItemErrorR\x05error\"g\n" +
 	"\tItemError\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\x05R\x04code\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x18\n" +
-	"\amessage\x18\x03 \x01(\tR\amessage\"$\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\x12\x14\n" +
+	"\x05state\x18\x04 \x01(\tR\x05state\"$\n" +
 	"\x12GetInstanceRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"T\n" +
 	"\x13GetInstanceResponse\x12=\n" +
@@ -6789,7 +6931,7 @@ const file_millrace_sdk_v1_engine_proto_rawDesc = "" +
 	"\x10variables_to_set\x18\x03 \x01(\v2\x17.google.protobuf.StructR\x0evariablesToSet\x12\x14\n" +
 	"\x05token\x18d \x01(\x03R\x05token\x12%\n" +
 	"\x0evariables_json\x18e \x01(\fR\rvariablesJson\"\x15\n" +
-	"\x13CompleteJobResponse\"\xd8\x01\n" +
+	"\x13CompleteJobResponse\"\x94\x02\n" +
 	"\x0eFailJobRequest\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x1b\n" +
 	"\tworker_id\x18\x02 \x01(\tR\bworkerId\x12\x1c\n" +
@@ -6797,17 +6939,24 @@ const file_millrace_sdk_v1_engine_proto_rawDesc = "" +
 	"\rerror_message\x18\x04 \x01(\tR\ferrorMessage\x12\x14\n" +
 	"\x05token\x18d \x01(\x03R\x05token\x12\x12\n" +
 	"\x04code\x18e \x01(\tR\x04code\x12%\n" +
-	"\x0evariables_json\x18f \x01(\fR\rvariablesJson\"\x11\n" +
+	"\x0evariables_json\x18f \x01(\fR\rvariablesJson\x12:\n" +
+	"\vretry_after\x18g \x01(\v2\x19.google.protobuf.DurationR\n" +
+	"retryAfter\"\x11\n" +
 	"\x0fFailJobResponse\"t\n" +
 	"\x13CompleteJobsRequest\x12\x1b\n" +
 	"\tworker_id\x18\x01 \x01(\tR\bworkerId\x12@\n" +
 	"\vcompletions\x18\x02 \x03(\v2\x1e.millrace.sdk.v1.JobCompletionR\vcompletions\"L\n" +
 	"\x14CompleteJobsResponse\x124\n" +
+	"\aresults\x18\x01 \x03(\v2\x1a.millrace.sdk.v1.JobResultR\aresults\"g\n" +
+	"\x0fFailJobsRequest\x12\x1b\n" +
+	"\tworker_id\x18\x01 \x01(\tR\bworkerId\x127\n" +
+	"\bfailures\x18\x02 \x03(\v2\x1b.millrace.sdk.v1.JobFailureR\bfailures\"H\n" +
+	"\x10FailJobsResponse\x124\n" +
 	"\aresults\x18\x01 \x03(\v2\x1a.millrace.sdk.v1.JobResultR\aresults\"c\n" +
 	"\rJobCompletion\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x03R\x05token\x12%\n" +
-	"\x0evariables_json\x18\x03 \x01(\fR\rvariablesJson\"\xac\x01\n" +
+	"\x0evariables_json\x18\x03 \x01(\fR\rvariablesJson\"\xe8\x01\n" +
 	"\n" +
 	"JobFailure\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x14\n" +
@@ -6815,7 +6964,9 @@ const file_millrace_sdk_v1_engine_proto_rawDesc = "" +
 	"\tretryable\x18\x03 \x01(\bR\tretryable\x12\x12\n" +
 	"\x04code\x18\x04 \x01(\tR\x04code\x12\x18\n" +
 	"\amessage\x18\x05 \x01(\tR\amessage\x12%\n" +
-	"\x0evariables_json\x18\x06 \x01(\fR\rvariablesJson\";\n" +
+	"\x0evariables_json\x18\x06 \x01(\fR\rvariablesJson\x12:\n" +
+	"\vretry_after\x18\a \x01(\v2\x19.google.protobuf.DurationR\n" +
+	"retryAfter\";\n" +
 	"\fJobHeartbeat\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x03R\x05token\"\xea\x01\n" +
@@ -6973,7 +7124,7 @@ const file_millrace_sdk_v1_engine_proto_rawDesc = "" +
 	"\x15USER_TASK_STATUS_OPEN\x10\x01\x12\x1c\n" +
 	"\x18USER_TASK_STATUS_CLAIMED\x10\x02\x12\x1e\n" +
 	"\x1aUSER_TASK_STATUS_COMPLETED\x10\x03\x12\x1e\n" +
-	"\x1aUSER_TASK_STATUS_CANCELLED\x10\x042\xec\x16\n" +
+	"\x1aUSER_TASK_STATUS_CANCELLED\x10\x042\xbd\x17\n" +
 	"\x0eWorkflowEngine\x12g\n" +
 	"\x10UploadDefinition\x12(.millrace.sdk.v1.UploadDefinitionRequest\x1a).millrace.sdk.v1.UploadDefinitionResponse\x12^\n" +
 	"\rGetDefinition\x12%.millrace.sdk.v1.GetDefinitionRequest\x1a&.millrace.sdk.v1.GetDefinitionResponse\x12d\n" +
@@ -6999,7 +7150,8 @@ const file_millrace_sdk_v1_engine_proto_rawDesc = "" +
 	"\x12CompensateInstance\x12*.millrace.sdk.v1.CompensateInstanceRequest\x1a+.millrace.sdk.v1.CompensateInstanceResponse\x12g\n" +
 	"\x10SkipCompensation\x12(.millrace.sdk.v1.SkipCompensationRequest\x1a).millrace.sdk.v1.SkipCompensationResponse\x12d\n" +
 	"\x0fResolveInstance\x12'.millrace.sdk.v1.ResolveInstanceRequest\x1a(.millrace.sdk.v1.ResolveInstanceResponse\x12[\n" +
-	"\fCompleteJobs\x12$.millrace.sdk.v1.CompleteJobsRequest\x1a%.millrace.sdk.v1.CompleteJobsResponse\x12R\n" +
+	"\fCompleteJobs\x12$.millrace.sdk.v1.CompleteJobsRequest\x1a%.millrace.sdk.v1.CompleteJobsResponse\x12O\n" +
+	"\bFailJobs\x12 .millrace.sdk.v1.FailJobsRequest\x1a!.millrace.sdk.v1.FailJobsResponse\x12R\n" +
 	"\tHeartbeat\x12!.millrace.sdk.v1.HeartbeatRequest\x1a\".millrace.sdk.v1.HeartbeatResponse\x12Y\n" +
 	"\n" +
 	"StreamJobs\x12\".millrace.sdk.v1.StreamJobsRequest\x1a#.millrace.sdk.v1.StreamJobsResponse(\x010\x01\x12^\n" +
@@ -7021,7 +7173,7 @@ func file_millrace_sdk_v1_engine_proto_rawDescGZIP() []byte {
 }
 
 var file_millrace_sdk_v1_engine_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_millrace_sdk_v1_engine_proto_msgTypes = make([]protoimpl.MessageInfo, 83)
+var file_millrace_sdk_v1_engine_proto_msgTypes = make([]protoimpl.MessageInfo, 85)
 var file_millrace_sdk_v1_engine_proto_goTypes = []any{
 	(StepType)(0),                      // 0: millrace.sdk.v1.StepType
 	(InstanceStatus)(0),                // 1: millrace.sdk.v1.InstanceStatus
@@ -7088,41 +7240,43 @@ var file_millrace_sdk_v1_engine_proto_goTypes = []any{
 	(*FailJobResponse)(nil),            // 62: millrace.sdk.v1.FailJobResponse
 	(*CompleteJobsRequest)(nil),        // 63: millrace.sdk.v1.CompleteJobsRequest
 	(*CompleteJobsResponse)(nil),       // 64: millrace.sdk.v1.CompleteJobsResponse
-	(*JobCompletion)(nil),              // 65: millrace.sdk.v1.JobCompletion
-	(*JobFailure)(nil),                 // 66: millrace.sdk.v1.JobFailure
-	(*JobHeartbeat)(nil),               // 67: millrace.sdk.v1.JobHeartbeat
-	(*JobResult)(nil),                  // 68: millrace.sdk.v1.JobResult
-	(*HeartbeatRequest)(nil),           // 69: millrace.sdk.v1.HeartbeatRequest
-	(*HeartbeatResponse)(nil),          // 70: millrace.sdk.v1.HeartbeatResponse
-	(*StreamJobsRequest)(nil),          // 71: millrace.sdk.v1.StreamJobsRequest
-	(*StreamJobsOpen)(nil),             // 72: millrace.sdk.v1.StreamJobsOpen
-	(*StreamJobsResponse)(nil),         // 73: millrace.sdk.v1.StreamJobsResponse
-	(*CompleteUserTaskRequest)(nil),    // 74: millrace.sdk.v1.CompleteUserTaskRequest
-	(*CompleteUserTaskResponse)(nil),   // 75: millrace.sdk.v1.CompleteUserTaskResponse
-	(*UserTask)(nil),                   // 76: millrace.sdk.v1.UserTask
-	(*ListUserTasksRequest)(nil),       // 77: millrace.sdk.v1.ListUserTasksRequest
-	(*ListUserTasksResponse)(nil),      // 78: millrace.sdk.v1.ListUserTasksResponse
-	(*ClaimUserTaskRequest)(nil),       // 79: millrace.sdk.v1.ClaimUserTaskRequest
-	(*ClaimUserTaskResponse)(nil),      // 80: millrace.sdk.v1.ClaimUserTaskResponse
-	(*UnclaimUserTaskRequest)(nil),     // 81: millrace.sdk.v1.UnclaimUserTaskRequest
-	(*UnclaimUserTaskResponse)(nil),    // 82: millrace.sdk.v1.UnclaimUserTaskResponse
-	(*SignalWaitRequest)(nil),          // 83: millrace.sdk.v1.SignalWaitRequest
-	(*SignalWaitResponse)(nil),         // 84: millrace.sdk.v1.SignalWaitResponse
-	(*CorrelateRequest)(nil),           // 85: millrace.sdk.v1.CorrelateRequest
-	(*CorrelateResponse)(nil),          // 86: millrace.sdk.v1.CorrelateResponse
-	nil,                                // 87: millrace.sdk.v1.WorkflowStep.ConditionalNextStepsEntry
-	nil,                                // 88: millrace.sdk.v1.WorkflowStep.TransformationsEntry
-	(*structpb.Struct)(nil),            // 89: google.protobuf.Struct
-	(*timestamppb.Timestamp)(nil),      // 90: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),        // 91: google.protobuf.Duration
-	(*structpb.Value)(nil),             // 92: google.protobuf.Value
+	(*FailJobsRequest)(nil),            // 65: millrace.sdk.v1.FailJobsRequest
+	(*FailJobsResponse)(nil),           // 66: millrace.sdk.v1.FailJobsResponse
+	(*JobCompletion)(nil),              // 67: millrace.sdk.v1.JobCompletion
+	(*JobFailure)(nil),                 // 68: millrace.sdk.v1.JobFailure
+	(*JobHeartbeat)(nil),               // 69: millrace.sdk.v1.JobHeartbeat
+	(*JobResult)(nil),                  // 70: millrace.sdk.v1.JobResult
+	(*HeartbeatRequest)(nil),           // 71: millrace.sdk.v1.HeartbeatRequest
+	(*HeartbeatResponse)(nil),          // 72: millrace.sdk.v1.HeartbeatResponse
+	(*StreamJobsRequest)(nil),          // 73: millrace.sdk.v1.StreamJobsRequest
+	(*StreamJobsOpen)(nil),             // 74: millrace.sdk.v1.StreamJobsOpen
+	(*StreamJobsResponse)(nil),         // 75: millrace.sdk.v1.StreamJobsResponse
+	(*CompleteUserTaskRequest)(nil),    // 76: millrace.sdk.v1.CompleteUserTaskRequest
+	(*CompleteUserTaskResponse)(nil),   // 77: millrace.sdk.v1.CompleteUserTaskResponse
+	(*UserTask)(nil),                   // 78: millrace.sdk.v1.UserTask
+	(*ListUserTasksRequest)(nil),       // 79: millrace.sdk.v1.ListUserTasksRequest
+	(*ListUserTasksResponse)(nil),      // 80: millrace.sdk.v1.ListUserTasksResponse
+	(*ClaimUserTaskRequest)(nil),       // 81: millrace.sdk.v1.ClaimUserTaskRequest
+	(*ClaimUserTaskResponse)(nil),      // 82: millrace.sdk.v1.ClaimUserTaskResponse
+	(*UnclaimUserTaskRequest)(nil),     // 83: millrace.sdk.v1.UnclaimUserTaskRequest
+	(*UnclaimUserTaskResponse)(nil),    // 84: millrace.sdk.v1.UnclaimUserTaskResponse
+	(*SignalWaitRequest)(nil),          // 85: millrace.sdk.v1.SignalWaitRequest
+	(*SignalWaitResponse)(nil),         // 86: millrace.sdk.v1.SignalWaitResponse
+	(*CorrelateRequest)(nil),           // 87: millrace.sdk.v1.CorrelateRequest
+	(*CorrelateResponse)(nil),          // 88: millrace.sdk.v1.CorrelateResponse
+	nil,                                // 89: millrace.sdk.v1.WorkflowStep.ConditionalNextStepsEntry
+	nil,                                // 90: millrace.sdk.v1.WorkflowStep.TransformationsEntry
+	(*structpb.Struct)(nil),            // 91: google.protobuf.Struct
+	(*timestamppb.Timestamp)(nil),      // 92: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),        // 93: google.protobuf.Duration
+	(*structpb.Value)(nil),             // 94: google.protobuf.Value
 }
 var file_millrace_sdk_v1_engine_proto_depIdxs = []int32{
 	7,   // 0: millrace.sdk.v1.WorkflowDefinition.steps:type_name -> millrace.sdk.v1.WorkflowStep
-	89,  // 1: millrace.sdk.v1.WorkflowDefinition.metadata:type_name -> google.protobuf.Struct
+	91,  // 1: millrace.sdk.v1.WorkflowDefinition.metadata:type_name -> google.protobuf.Struct
 	0,   // 2: millrace.sdk.v1.WorkflowStep.type:type_name -> millrace.sdk.v1.StepType
-	87,  // 3: millrace.sdk.v1.WorkflowStep.conditional_next_steps:type_name -> millrace.sdk.v1.WorkflowStep.ConditionalNextStepsEntry
-	88,  // 4: millrace.sdk.v1.WorkflowStep.transformations:type_name -> millrace.sdk.v1.WorkflowStep.TransformationsEntry
+	89,  // 3: millrace.sdk.v1.WorkflowStep.conditional_next_steps:type_name -> millrace.sdk.v1.WorkflowStep.ConditionalNextStepsEntry
+	90,  // 4: millrace.sdk.v1.WorkflowStep.transformations:type_name -> millrace.sdk.v1.WorkflowStep.TransformationsEntry
 	10,  // 5: millrace.sdk.v1.WorkflowStep.boundary_events:type_name -> millrace.sdk.v1.BoundaryEvent
 	8,   // 6: millrace.sdk.v1.WorkflowStep.branches:type_name -> millrace.sdk.v1.Branch
 	9,   // 7: millrace.sdk.v1.WorkflowStep.assignments:type_name -> millrace.sdk.v1.Assignment
@@ -7133,39 +7287,39 @@ var file_millrace_sdk_v1_engine_proto_depIdxs = []int32{
 	9,   // 12: millrace.sdk.v1.Compensation.input:type_name -> millrace.sdk.v1.Assignment
 	11,  // 13: millrace.sdk.v1.Compensation.retry:type_name -> millrace.sdk.v1.RetryPolicy
 	1,   // 14: millrace.sdk.v1.WorkflowInstance.status:type_name -> millrace.sdk.v1.InstanceStatus
-	89,  // 15: millrace.sdk.v1.WorkflowInstance.variables:type_name -> google.protobuf.Struct
-	90,  // 16: millrace.sdk.v1.WorkflowInstance.started_at:type_name -> google.protobuf.Timestamp
-	90,  // 17: millrace.sdk.v1.WorkflowInstance.completed_at:type_name -> google.protobuf.Timestamp
-	90,  // 18: millrace.sdk.v1.WorkflowInstance.updated_at:type_name -> google.protobuf.Timestamp
+	91,  // 15: millrace.sdk.v1.WorkflowInstance.variables:type_name -> google.protobuf.Struct
+	92,  // 16: millrace.sdk.v1.WorkflowInstance.started_at:type_name -> google.protobuf.Timestamp
+	92,  // 17: millrace.sdk.v1.WorkflowInstance.completed_at:type_name -> google.protobuf.Timestamp
+	92,  // 18: millrace.sdk.v1.WorkflowInstance.updated_at:type_name -> google.protobuf.Timestamp
 	0,   // 19: millrace.sdk.v1.StepExecution.step_type:type_name -> millrace.sdk.v1.StepType
 	2,   // 20: millrace.sdk.v1.StepExecution.status:type_name -> millrace.sdk.v1.StepExecutionStatus
-	90,  // 21: millrace.sdk.v1.StepExecution.started_at:type_name -> google.protobuf.Timestamp
-	90,  // 22: millrace.sdk.v1.StepExecution.ended_at:type_name -> google.protobuf.Timestamp
-	89,  // 23: millrace.sdk.v1.Job.variables:type_name -> google.protobuf.Struct
-	90,  // 24: millrace.sdk.v1.Job.lock_expires_at:type_name -> google.protobuf.Timestamp
-	90,  // 25: millrace.sdk.v1.Job.created_at:type_name -> google.protobuf.Timestamp
-	90,  // 26: millrace.sdk.v1.Job.locked_at:type_name -> google.protobuf.Timestamp
-	90,  // 27: millrace.sdk.v1.JobDispatchEvent.created_at:type_name -> google.protobuf.Timestamp
+	92,  // 21: millrace.sdk.v1.StepExecution.started_at:type_name -> google.protobuf.Timestamp
+	92,  // 22: millrace.sdk.v1.StepExecution.ended_at:type_name -> google.protobuf.Timestamp
+	91,  // 23: millrace.sdk.v1.Job.variables:type_name -> google.protobuf.Struct
+	92,  // 24: millrace.sdk.v1.Job.lock_expires_at:type_name -> google.protobuf.Timestamp
+	92,  // 25: millrace.sdk.v1.Job.created_at:type_name -> google.protobuf.Timestamp
+	92,  // 26: millrace.sdk.v1.Job.locked_at:type_name -> google.protobuf.Timestamp
+	92,  // 27: millrace.sdk.v1.JobDispatchEvent.created_at:type_name -> google.protobuf.Timestamp
 	6,   // 28: millrace.sdk.v1.UploadDefinitionRequest.definition:type_name -> millrace.sdk.v1.WorkflowDefinition
-	90,  // 29: millrace.sdk.v1.UploadDefinitionResponse.uploaded_at:type_name -> google.protobuf.Timestamp
+	92,  // 29: millrace.sdk.v1.UploadDefinitionResponse.uploaded_at:type_name -> google.protobuf.Timestamp
 	19,  // 30: millrace.sdk.v1.UploadDefinitionResponse.warnings:type_name -> millrace.sdk.v1.DefinitionFault
 	6,   // 31: millrace.sdk.v1.GetDefinitionResponse.definition:type_name -> millrace.sdk.v1.WorkflowDefinition
-	90,  // 32: millrace.sdk.v1.GetDefinitionResponse.uploaded_at:type_name -> google.protobuf.Timestamp
+	92,  // 32: millrace.sdk.v1.GetDefinitionResponse.uploaded_at:type_name -> google.protobuf.Timestamp
 	6,   // 33: millrace.sdk.v1.ListDefinitionsResponse.definitions:type_name -> millrace.sdk.v1.WorkflowDefinition
 	6,   // 34: millrace.sdk.v1.ValidateDefinitionRequest.definition:type_name -> millrace.sdk.v1.WorkflowDefinition
 	19,  // 35: millrace.sdk.v1.ValidateDefinitionResponse.faults:type_name -> millrace.sdk.v1.DefinitionFault
-	89,  // 36: millrace.sdk.v1.StartInstanceRequest.variables:type_name -> google.protobuf.Struct
+	91,  // 36: millrace.sdk.v1.StartInstanceRequest.variables:type_name -> google.protobuf.Struct
 	13,  // 37: millrace.sdk.v1.StartInstanceResponse.instance:type_name -> millrace.sdk.v1.WorkflowInstance
 	26,  // 38: millrace.sdk.v1.StartInstancesRequest.requests:type_name -> millrace.sdk.v1.StartInstanceRequest
 	30,  // 39: millrace.sdk.v1.StartInstancesResponse.results:type_name -> millrace.sdk.v1.StartInstanceResult
 	13,  // 40: millrace.sdk.v1.StartInstanceResult.instance:type_name -> millrace.sdk.v1.WorkflowInstance
 	31,  // 41: millrace.sdk.v1.StartInstanceResult.error:type_name -> millrace.sdk.v1.ItemError
 	13,  // 42: millrace.sdk.v1.GetInstanceResponse.instance:type_name -> millrace.sdk.v1.WorkflowInstance
-	91,  // 43: millrace.sdk.v1.WaitInstanceRequest.timeout:type_name -> google.protobuf.Duration
+	93,  // 43: millrace.sdk.v1.WaitInstanceRequest.timeout:type_name -> google.protobuf.Duration
 	13,  // 44: millrace.sdk.v1.WaitInstanceResponse.instance:type_name -> millrace.sdk.v1.WorkflowInstance
 	14,  // 45: millrace.sdk.v1.GetInstanceHistoryResponse.executions:type_name -> millrace.sdk.v1.StepExecution
 	40,  // 46: millrace.sdk.v1.ListInstanceAuditResponse.entries:type_name -> millrace.sdk.v1.AuditEntry
-	90,  // 47: millrace.sdk.v1.AuditEntry.at:type_name -> google.protobuf.Timestamp
+	92,  // 47: millrace.sdk.v1.AuditEntry.at:type_name -> google.protobuf.Timestamp
 	13,  // 48: millrace.sdk.v1.CancelInstanceResponse.instance:type_name -> millrace.sdk.v1.WorkflowInstance
 	1,   // 49: millrace.sdk.v1.ListInstancesRequest.status:type_name -> millrace.sdk.v1.InstanceStatus
 	1,   // 50: millrace.sdk.v1.ListInstancesRequest.statuses:type_name -> millrace.sdk.v1.InstanceStatus
@@ -7176,100 +7330,106 @@ var file_millrace_sdk_v1_engine_proto_depIdxs = []int32{
 	13,  // 55: millrace.sdk.v1.CompensateInstanceResponse.instance:type_name -> millrace.sdk.v1.WorkflowInstance
 	13,  // 56: millrace.sdk.v1.SkipCompensationResponse.instance:type_name -> millrace.sdk.v1.WorkflowInstance
 	13,  // 57: millrace.sdk.v1.ResolveInstanceResponse.instance:type_name -> millrace.sdk.v1.WorkflowInstance
-	91,  // 58: millrace.sdk.v1.PollJobsRequest.wait:type_name -> google.protobuf.Duration
+	93,  // 58: millrace.sdk.v1.PollJobsRequest.wait:type_name -> google.protobuf.Duration
 	15,  // 59: millrace.sdk.v1.PollJobsResponse.jobs:type_name -> millrace.sdk.v1.Job
-	89,  // 60: millrace.sdk.v1.CompleteJobRequest.variables_to_set:type_name -> google.protobuf.Struct
-	65,  // 61: millrace.sdk.v1.CompleteJobsRequest.completions:type_name -> millrace.sdk.v1.JobCompletion
-	68,  // 62: millrace.sdk.v1.CompleteJobsResponse.results:type_name -> millrace.sdk.v1.JobResult
-	31,  // 63: millrace.sdk.v1.JobResult.error:type_name -> millrace.sdk.v1.ItemError
-	90,  // 64: millrace.sdk.v1.JobResult.lock_expires_at:type_name -> google.protobuf.Timestamp
-	4,   // 65: millrace.sdk.v1.JobResult.kind:type_name -> millrace.sdk.v1.JobReportKind
-	67,  // 66: millrace.sdk.v1.HeartbeatRequest.heartbeats:type_name -> millrace.sdk.v1.JobHeartbeat
-	68,  // 67: millrace.sdk.v1.HeartbeatResponse.results:type_name -> millrace.sdk.v1.JobResult
-	72,  // 68: millrace.sdk.v1.StreamJobsRequest.open:type_name -> millrace.sdk.v1.StreamJobsOpen
-	65,  // 69: millrace.sdk.v1.StreamJobsRequest.completions:type_name -> millrace.sdk.v1.JobCompletion
-	66,  // 70: millrace.sdk.v1.StreamJobsRequest.failures:type_name -> millrace.sdk.v1.JobFailure
-	67,  // 71: millrace.sdk.v1.StreamJobsRequest.heartbeats:type_name -> millrace.sdk.v1.JobHeartbeat
-	15,  // 72: millrace.sdk.v1.StreamJobsResponse.jobs:type_name -> millrace.sdk.v1.Job
-	68,  // 73: millrace.sdk.v1.StreamJobsResponse.results:type_name -> millrace.sdk.v1.JobResult
-	89,  // 74: millrace.sdk.v1.CompleteUserTaskRequest.result:type_name -> google.protobuf.Struct
-	5,   // 75: millrace.sdk.v1.UserTask.status:type_name -> millrace.sdk.v1.UserTaskStatus
-	90,  // 76: millrace.sdk.v1.UserTask.due_at:type_name -> google.protobuf.Timestamp
-	90,  // 77: millrace.sdk.v1.UserTask.created_at:type_name -> google.protobuf.Timestamp
-	90,  // 78: millrace.sdk.v1.UserTask.claimed_at:type_name -> google.protobuf.Timestamp
-	90,  // 79: millrace.sdk.v1.UserTask.ended_at:type_name -> google.protobuf.Timestamp
-	5,   // 80: millrace.sdk.v1.ListUserTasksRequest.statuses:type_name -> millrace.sdk.v1.UserTaskStatus
-	76,  // 81: millrace.sdk.v1.ListUserTasksResponse.tasks:type_name -> millrace.sdk.v1.UserTask
-	76,  // 82: millrace.sdk.v1.ClaimUserTaskResponse.task:type_name -> millrace.sdk.v1.UserTask
-	76,  // 83: millrace.sdk.v1.UnclaimUserTaskResponse.task:type_name -> millrace.sdk.v1.UserTask
-	89,  // 84: millrace.sdk.v1.SignalWaitRequest.variables:type_name -> google.protobuf.Struct
-	91,  // 85: millrace.sdk.v1.CorrelateRequest.ttl:type_name -> google.protobuf.Duration
-	92,  // 86: millrace.sdk.v1.WorkflowStep.TransformationsEntry.value:type_name -> google.protobuf.Value
-	17,  // 87: millrace.sdk.v1.WorkflowEngine.UploadDefinition:input_type -> millrace.sdk.v1.UploadDefinitionRequest
-	20,  // 88: millrace.sdk.v1.WorkflowEngine.GetDefinition:input_type -> millrace.sdk.v1.GetDefinitionRequest
-	22,  // 89: millrace.sdk.v1.WorkflowEngine.ListDefinitions:input_type -> millrace.sdk.v1.ListDefinitionsRequest
-	26,  // 90: millrace.sdk.v1.WorkflowEngine.StartInstance:input_type -> millrace.sdk.v1.StartInstanceRequest
-	32,  // 91: millrace.sdk.v1.WorkflowEngine.GetInstance:input_type -> millrace.sdk.v1.GetInstanceRequest
-	36,  // 92: millrace.sdk.v1.WorkflowEngine.GetInstanceHistory:input_type -> millrace.sdk.v1.GetInstanceHistoryRequest
-	41,  // 93: millrace.sdk.v1.WorkflowEngine.CancelInstance:input_type -> millrace.sdk.v1.CancelInstanceRequest
-	43,  // 94: millrace.sdk.v1.WorkflowEngine.ListInstances:input_type -> millrace.sdk.v1.ListInstancesRequest
-	57,  // 95: millrace.sdk.v1.WorkflowEngine.PollJobs:input_type -> millrace.sdk.v1.PollJobsRequest
-	59,  // 96: millrace.sdk.v1.WorkflowEngine.CompleteJob:input_type -> millrace.sdk.v1.CompleteJobRequest
-	61,  // 97: millrace.sdk.v1.WorkflowEngine.FailJob:input_type -> millrace.sdk.v1.FailJobRequest
-	74,  // 98: millrace.sdk.v1.WorkflowEngine.CompleteUserTask:input_type -> millrace.sdk.v1.CompleteUserTaskRequest
-	83,  // 99: millrace.sdk.v1.WorkflowEngine.SignalWait:input_type -> millrace.sdk.v1.SignalWaitRequest
-	24,  // 100: millrace.sdk.v1.WorkflowEngine.ValidateDefinition:input_type -> millrace.sdk.v1.ValidateDefinitionRequest
-	28,  // 101: millrace.sdk.v1.WorkflowEngine.StartInstances:input_type -> millrace.sdk.v1.StartInstancesRequest
-	38,  // 102: millrace.sdk.v1.WorkflowEngine.ListInstanceAudit:input_type -> millrace.sdk.v1.ListInstanceAuditRequest
-	34,  // 103: millrace.sdk.v1.WorkflowEngine.WaitInstance:input_type -> millrace.sdk.v1.WaitInstanceRequest
-	45,  // 104: millrace.sdk.v1.WorkflowEngine.SuspendInstance:input_type -> millrace.sdk.v1.SuspendInstanceRequest
-	47,  // 105: millrace.sdk.v1.WorkflowEngine.ResumeInstance:input_type -> millrace.sdk.v1.ResumeInstanceRequest
-	49,  // 106: millrace.sdk.v1.WorkflowEngine.RetryInstance:input_type -> millrace.sdk.v1.RetryInstanceRequest
-	51,  // 107: millrace.sdk.v1.WorkflowEngine.CompensateInstance:input_type -> millrace.sdk.v1.CompensateInstanceRequest
-	53,  // 108: millrace.sdk.v1.WorkflowEngine.SkipCompensation:input_type -> millrace.sdk.v1.SkipCompensationRequest
-	55,  // 109: millrace.sdk.v1.WorkflowEngine.ResolveInstance:input_type -> millrace.sdk.v1.ResolveInstanceRequest
-	63,  // 110: millrace.sdk.v1.WorkflowEngine.CompleteJobs:input_type -> millrace.sdk.v1.CompleteJobsRequest
-	69,  // 111: millrace.sdk.v1.WorkflowEngine.Heartbeat:input_type -> millrace.sdk.v1.HeartbeatRequest
-	71,  // 112: millrace.sdk.v1.WorkflowEngine.StreamJobs:input_type -> millrace.sdk.v1.StreamJobsRequest
-	77,  // 113: millrace.sdk.v1.WorkflowEngine.ListUserTasks:input_type -> millrace.sdk.v1.ListUserTasksRequest
-	79,  // 114: millrace.sdk.v1.WorkflowEngine.ClaimUserTask:input_type -> millrace.sdk.v1.ClaimUserTaskRequest
-	81,  // 115: millrace.sdk.v1.WorkflowEngine.UnclaimUserTask:input_type -> millrace.sdk.v1.UnclaimUserTaskRequest
-	85,  // 116: millrace.sdk.v1.WorkflowEngine.Correlate:input_type -> millrace.sdk.v1.CorrelateRequest
-	18,  // 117: millrace.sdk.v1.WorkflowEngine.UploadDefinition:output_type -> millrace.sdk.v1.UploadDefinitionResponse
-	21,  // 118: millrace.sdk.v1.WorkflowEngine.GetDefinition:output_type -> millrace.sdk.v1.GetDefinitionResponse
-	23,  // 119: millrace.sdk.v1.WorkflowEngine.ListDefinitions:output_type -> millrace.sdk.v1.ListDefinitionsResponse
-	27,  // 120: millrace.sdk.v1.WorkflowEngine.StartInstance:output_type -> millrace.sdk.v1.StartInstanceResponse
-	33,  // 121: millrace.sdk.v1.WorkflowEngine.GetInstance:output_type -> millrace.sdk.v1.GetInstanceResponse
-	37,  // 122: millrace.sdk.v1.WorkflowEngine.GetInstanceHistory:output_type -> millrace.sdk.v1.GetInstanceHistoryResponse
-	42,  // 123: millrace.sdk.v1.WorkflowEngine.CancelInstance:output_type -> millrace.sdk.v1.CancelInstanceResponse
-	44,  // 124: millrace.sdk.v1.WorkflowEngine.ListInstances:output_type -> millrace.sdk.v1.ListInstancesResponse
-	58,  // 125: millrace.sdk.v1.WorkflowEngine.PollJobs:output_type -> millrace.sdk.v1.PollJobsResponse
-	60,  // 126: millrace.sdk.v1.WorkflowEngine.CompleteJob:output_type -> millrace.sdk.v1.CompleteJobResponse
-	62,  // 127: millrace.sdk.v1.WorkflowEngine.FailJob:output_type -> millrace.sdk.v1.FailJobResponse
-	75,  // 128: millrace.sdk.v1.WorkflowEngine.CompleteUserTask:output_type -> millrace.sdk.v1.CompleteUserTaskResponse
-	84,  // 129: millrace.sdk.v1.WorkflowEngine.SignalWait:output_type -> millrace.sdk.v1.SignalWaitResponse
-	25,  // 130: millrace.sdk.v1.WorkflowEngine.ValidateDefinition:output_type -> millrace.sdk.v1.ValidateDefinitionResponse
-	29,  // 131: millrace.sdk.v1.WorkflowEngine.StartInstances:output_type -> millrace.sdk.v1.StartInstancesResponse
-	39,  // 132: millrace.sdk.v1.WorkflowEngine.ListInstanceAudit:output_type -> millrace.sdk.v1.ListInstanceAuditResponse
-	35,  // 133: millrace.sdk.v1.WorkflowEngine.WaitInstance:output_type -> millrace.sdk.v1.WaitInstanceResponse
-	46,  // 134: millrace.sdk.v1.WorkflowEngine.SuspendInstance:output_type -> millrace.sdk.v1.SuspendInstanceResponse
-	48,  // 135: millrace.sdk.v1.WorkflowEngine.ResumeInstance:output_type -> millrace.sdk.v1.ResumeInstanceResponse
-	50,  // 136: millrace.sdk.v1.WorkflowEngine.RetryInstance:output_type -> millrace.sdk.v1.RetryInstanceResponse
-	52,  // 137: millrace.sdk.v1.WorkflowEngine.CompensateInstance:output_type -> millrace.sdk.v1.CompensateInstanceResponse
-	54,  // 138: millrace.sdk.v1.WorkflowEngine.SkipCompensation:output_type -> millrace.sdk.v1.SkipCompensationResponse
-	56,  // 139: millrace.sdk.v1.WorkflowEngine.ResolveInstance:output_type -> millrace.sdk.v1.ResolveInstanceResponse
-	64,  // 140: millrace.sdk.v1.WorkflowEngine.CompleteJobs:output_type -> millrace.sdk.v1.CompleteJobsResponse
-	70,  // 141: millrace.sdk.v1.WorkflowEngine.Heartbeat:output_type -> millrace.sdk.v1.HeartbeatResponse
-	73,  // 142: millrace.sdk.v1.WorkflowEngine.StreamJobs:output_type -> millrace.sdk.v1.StreamJobsResponse
-	78,  // 143: millrace.sdk.v1.WorkflowEngine.ListUserTasks:output_type -> millrace.sdk.v1.ListUserTasksResponse
-	80,  // 144: millrace.sdk.v1.WorkflowEngine.ClaimUserTask:output_type -> millrace.sdk.v1.ClaimUserTaskResponse
-	82,  // 145: millrace.sdk.v1.WorkflowEngine.UnclaimUserTask:output_type -> millrace.sdk.v1.UnclaimUserTaskResponse
-	86,  // 146: millrace.sdk.v1.WorkflowEngine.Correlate:output_type -> millrace.sdk.v1.CorrelateResponse
-	117, // [117:147] is the sub-list for method output_type
-	87,  // [87:117] is the sub-list for method input_type
-	87,  // [87:87] is the sub-list for extension type_name
-	87,  // [87:87] is the sub-list for extension extendee
-	0,   // [0:87] is the sub-list for field type_name
+	91,  // 60: millrace.sdk.v1.CompleteJobRequest.variables_to_set:type_name -> google.protobuf.Struct
+	93,  // 61: millrace.sdk.v1.FailJobRequest.retry_after:type_name -> google.protobuf.Duration
+	67,  // 62: millrace.sdk.v1.CompleteJobsRequest.completions:type_name -> millrace.sdk.v1.JobCompletion
+	70,  // 63: millrace.sdk.v1.CompleteJobsResponse.results:type_name -> millrace.sdk.v1.JobResult
+	68,  // 64: millrace.sdk.v1.FailJobsRequest.failures:type_name -> millrace.sdk.v1.JobFailure
+	70,  // 65: millrace.sdk.v1.FailJobsResponse.results:type_name -> millrace.sdk.v1.JobResult
+	93,  // 66: millrace.sdk.v1.JobFailure.retry_after:type_name -> google.protobuf.Duration
+	31,  // 67: millrace.sdk.v1.JobResult.error:type_name -> millrace.sdk.v1.ItemError
+	92,  // 68: millrace.sdk.v1.JobResult.lock_expires_at:type_name -> google.protobuf.Timestamp
+	4,   // 69: millrace.sdk.v1.JobResult.kind:type_name -> millrace.sdk.v1.JobReportKind
+	69,  // 70: millrace.sdk.v1.HeartbeatRequest.heartbeats:type_name -> millrace.sdk.v1.JobHeartbeat
+	70,  // 71: millrace.sdk.v1.HeartbeatResponse.results:type_name -> millrace.sdk.v1.JobResult
+	74,  // 72: millrace.sdk.v1.StreamJobsRequest.open:type_name -> millrace.sdk.v1.StreamJobsOpen
+	67,  // 73: millrace.sdk.v1.StreamJobsRequest.completions:type_name -> millrace.sdk.v1.JobCompletion
+	68,  // 74: millrace.sdk.v1.StreamJobsRequest.failures:type_name -> millrace.sdk.v1.JobFailure
+	69,  // 75: millrace.sdk.v1.StreamJobsRequest.heartbeats:type_name -> millrace.sdk.v1.JobHeartbeat
+	15,  // 76: millrace.sdk.v1.StreamJobsResponse.jobs:type_name -> millrace.sdk.v1.Job
+	70,  // 77: millrace.sdk.v1.StreamJobsResponse.results:type_name -> millrace.sdk.v1.JobResult
+	91,  // 78: millrace.sdk.v1.CompleteUserTaskRequest.result:type_name -> google.protobuf.Struct
+	5,   // 79: millrace.sdk.v1.UserTask.status:type_name -> millrace.sdk.v1.UserTaskStatus
+	92,  // 80: millrace.sdk.v1.UserTask.due_at:type_name -> google.protobuf.Timestamp
+	92,  // 81: millrace.sdk.v1.UserTask.created_at:type_name -> google.protobuf.Timestamp
+	92,  // 82: millrace.sdk.v1.UserTask.claimed_at:type_name -> google.protobuf.Timestamp
+	92,  // 83: millrace.sdk.v1.UserTask.ended_at:type_name -> google.protobuf.Timestamp
+	5,   // 84: millrace.sdk.v1.ListUserTasksRequest.statuses:type_name -> millrace.sdk.v1.UserTaskStatus
+	78,  // 85: millrace.sdk.v1.ListUserTasksResponse.tasks:type_name -> millrace.sdk.v1.UserTask
+	78,  // 86: millrace.sdk.v1.ClaimUserTaskResponse.task:type_name -> millrace.sdk.v1.UserTask
+	78,  // 87: millrace.sdk.v1.UnclaimUserTaskResponse.task:type_name -> millrace.sdk.v1.UserTask
+	91,  // 88: millrace.sdk.v1.SignalWaitRequest.variables:type_name -> google.protobuf.Struct
+	93,  // 89: millrace.sdk.v1.CorrelateRequest.ttl:type_name -> google.protobuf.Duration
+	94,  // 90: millrace.sdk.v1.WorkflowStep.TransformationsEntry.value:type_name -> google.protobuf.Value
+	17,  // 91: millrace.sdk.v1.WorkflowEngine.UploadDefinition:input_type -> millrace.sdk.v1.UploadDefinitionRequest
+	20,  // 92: millrace.sdk.v1.WorkflowEngine.GetDefinition:input_type -> millrace.sdk.v1.GetDefinitionRequest
+	22,  // 93: millrace.sdk.v1.WorkflowEngine.ListDefinitions:input_type -> millrace.sdk.v1.ListDefinitionsRequest
+	26,  // 94: millrace.sdk.v1.WorkflowEngine.StartInstance:input_type -> millrace.sdk.v1.StartInstanceRequest
+	32,  // 95: millrace.sdk.v1.WorkflowEngine.GetInstance:input_type -> millrace.sdk.v1.GetInstanceRequest
+	36,  // 96: millrace.sdk.v1.WorkflowEngine.GetInstanceHistory:input_type -> millrace.sdk.v1.GetInstanceHistoryRequest
+	41,  // 97: millrace.sdk.v1.WorkflowEngine.CancelInstance:input_type -> millrace.sdk.v1.CancelInstanceRequest
+	43,  // 98: millrace.sdk.v1.WorkflowEngine.ListInstances:input_type -> millrace.sdk.v1.ListInstancesRequest
+	57,  // 99: millrace.sdk.v1.WorkflowEngine.PollJobs:input_type -> millrace.sdk.v1.PollJobsRequest
+	59,  // 100: millrace.sdk.v1.WorkflowEngine.CompleteJob:input_type -> millrace.sdk.v1.CompleteJobRequest
+	61,  // 101: millrace.sdk.v1.WorkflowEngine.FailJob:input_type -> millrace.sdk.v1.FailJobRequest
+	76,  // 102: millrace.sdk.v1.WorkflowEngine.CompleteUserTask:input_type -> millrace.sdk.v1.CompleteUserTaskRequest
+	85,  // 103: millrace.sdk.v1.WorkflowEngine.SignalWait:input_type -> millrace.sdk.v1.SignalWaitRequest
+	24,  // 104: millrace.sdk.v1.WorkflowEngine.ValidateDefinition:input_type -> millrace.sdk.v1.ValidateDefinitionRequest
+	28,  // 105: millrace.sdk.v1.WorkflowEngine.StartInstances:input_type -> millrace.sdk.v1.StartInstancesRequest
+	38,  // 106: millrace.sdk.v1.WorkflowEngine.ListInstanceAudit:input_type -> millrace.sdk.v1.ListInstanceAuditRequest
+	34,  // 107: millrace.sdk.v1.WorkflowEngine.WaitInstance:input_type -> millrace.sdk.v1.WaitInstanceRequest
+	45,  // 108: millrace.sdk.v1.WorkflowEngine.SuspendInstance:input_type -> millrace.sdk.v1.SuspendInstanceRequest
+	47,  // 109: millrace.sdk.v1.WorkflowEngine.ResumeInstance:input_type -> millrace.sdk.v1.ResumeInstanceRequest
+	49,  // 110: millrace.sdk.v1.WorkflowEngine.RetryInstance:input_type -> millrace.sdk.v1.RetryInstanceRequest
+	51,  // 111: millrace.sdk.v1.WorkflowEngine.CompensateInstance:input_type -> millrace.sdk.v1.CompensateInstanceRequest
+	53,  // 112: millrace.sdk.v1.WorkflowEngine.SkipCompensation:input_type -> millrace.sdk.v1.SkipCompensationRequest
+	55,  // 113: millrace.sdk.v1.WorkflowEngine.ResolveInstance:input_type -> millrace.sdk.v1.ResolveInstanceRequest
+	63,  // 114: millrace.sdk.v1.WorkflowEngine.CompleteJobs:input_type -> millrace.sdk.v1.CompleteJobsRequest
+	65,  // 115: millrace.sdk.v1.WorkflowEngine.FailJobs:input_type -> millrace.sdk.v1.FailJobsRequest
+	71,  // 116: millrace.sdk.v1.WorkflowEngine.Heartbeat:input_type -> millrace.sdk.v1.HeartbeatRequest
+	73,  // 117: millrace.sdk.v1.WorkflowEngine.StreamJobs:input_type -> millrace.sdk.v1.StreamJobsRequest
+	79,  // 118: millrace.sdk.v1.WorkflowEngine.ListUserTasks:input_type -> millrace.sdk.v1.ListUserTasksRequest
+	81,  // 119: millrace.sdk.v1.WorkflowEngine.ClaimUserTask:input_type -> millrace.sdk.v1.ClaimUserTaskRequest
+	83,  // 120: millrace.sdk.v1.WorkflowEngine.UnclaimUserTask:input_type -> millrace.sdk.v1.UnclaimUserTaskRequest
+	87,  // 121: millrace.sdk.v1.WorkflowEngine.Correlate:input_type -> millrace.sdk.v1.CorrelateRequest
+	18,  // 122: millrace.sdk.v1.WorkflowEngine.UploadDefinition:output_type -> millrace.sdk.v1.UploadDefinitionResponse
+	21,  // 123: millrace.sdk.v1.WorkflowEngine.GetDefinition:output_type -> millrace.sdk.v1.GetDefinitionResponse
+	23,  // 124: millrace.sdk.v1.WorkflowEngine.ListDefinitions:output_type -> millrace.sdk.v1.ListDefinitionsResponse
+	27,  // 125: millrace.sdk.v1.WorkflowEngine.StartInstance:output_type -> millrace.sdk.v1.StartInstanceResponse
+	33,  // 126: millrace.sdk.v1.WorkflowEngine.GetInstance:output_type -> millrace.sdk.v1.GetInstanceResponse
+	37,  // 127: millrace.sdk.v1.WorkflowEngine.GetInstanceHistory:output_type -> millrace.sdk.v1.GetInstanceHistoryResponse
+	42,  // 128: millrace.sdk.v1.WorkflowEngine.CancelInstance:output_type -> millrace.sdk.v1.CancelInstanceResponse
+	44,  // 129: millrace.sdk.v1.WorkflowEngine.ListInstances:output_type -> millrace.sdk.v1.ListInstancesResponse
+	58,  // 130: millrace.sdk.v1.WorkflowEngine.PollJobs:output_type -> millrace.sdk.v1.PollJobsResponse
+	60,  // 131: millrace.sdk.v1.WorkflowEngine.CompleteJob:output_type -> millrace.sdk.v1.CompleteJobResponse
+	62,  // 132: millrace.sdk.v1.WorkflowEngine.FailJob:output_type -> millrace.sdk.v1.FailJobResponse
+	77,  // 133: millrace.sdk.v1.WorkflowEngine.CompleteUserTask:output_type -> millrace.sdk.v1.CompleteUserTaskResponse
+	86,  // 134: millrace.sdk.v1.WorkflowEngine.SignalWait:output_type -> millrace.sdk.v1.SignalWaitResponse
+	25,  // 135: millrace.sdk.v1.WorkflowEngine.ValidateDefinition:output_type -> millrace.sdk.v1.ValidateDefinitionResponse
+	29,  // 136: millrace.sdk.v1.WorkflowEngine.StartInstances:output_type -> millrace.sdk.v1.StartInstancesResponse
+	39,  // 137: millrace.sdk.v1.WorkflowEngine.ListInstanceAudit:output_type -> millrace.sdk.v1.ListInstanceAuditResponse
+	35,  // 138: millrace.sdk.v1.WorkflowEngine.WaitInstance:output_type -> millrace.sdk.v1.WaitInstanceResponse
+	46,  // 139: millrace.sdk.v1.WorkflowEngine.SuspendInstance:output_type -> millrace.sdk.v1.SuspendInstanceResponse
+	48,  // 140: millrace.sdk.v1.WorkflowEngine.ResumeInstance:output_type -> millrace.sdk.v1.ResumeInstanceResponse
+	50,  // 141: millrace.sdk.v1.WorkflowEngine.RetryInstance:output_type -> millrace.sdk.v1.RetryInstanceResponse
+	52,  // 142: millrace.sdk.v1.WorkflowEngine.CompensateInstance:output_type -> millrace.sdk.v1.CompensateInstanceResponse
+	54,  // 143: millrace.sdk.v1.WorkflowEngine.SkipCompensation:output_type -> millrace.sdk.v1.SkipCompensationResponse
+	56,  // 144: millrace.sdk.v1.WorkflowEngine.ResolveInstance:output_type -> millrace.sdk.v1.ResolveInstanceResponse
+	64,  // 145: millrace.sdk.v1.WorkflowEngine.CompleteJobs:output_type -> millrace.sdk.v1.CompleteJobsResponse
+	66,  // 146: millrace.sdk.v1.WorkflowEngine.FailJobs:output_type -> millrace.sdk.v1.FailJobsResponse
+	72,  // 147: millrace.sdk.v1.WorkflowEngine.Heartbeat:output_type -> millrace.sdk.v1.HeartbeatResponse
+	75,  // 148: millrace.sdk.v1.WorkflowEngine.StreamJobs:output_type -> millrace.sdk.v1.StreamJobsResponse
+	80,  // 149: millrace.sdk.v1.WorkflowEngine.ListUserTasks:output_type -> millrace.sdk.v1.ListUserTasksResponse
+	82,  // 150: millrace.sdk.v1.WorkflowEngine.ClaimUserTask:output_type -> millrace.sdk.v1.ClaimUserTaskResponse
+	84,  // 151: millrace.sdk.v1.WorkflowEngine.UnclaimUserTask:output_type -> millrace.sdk.v1.UnclaimUserTaskResponse
+	88,  // 152: millrace.sdk.v1.WorkflowEngine.Correlate:output_type -> millrace.sdk.v1.CorrelateResponse
+	122, // [122:153] is the sub-list for method output_type
+	91,  // [91:122] is the sub-list for method input_type
+	91,  // [91:91] is the sub-list for extension type_name
+	91,  // [91:91] is the sub-list for extension extendee
+	0,   // [0:91] is the sub-list for field type_name
 }
 
 func init() { file_millrace_sdk_v1_engine_proto_init() }
@@ -7283,7 +7443,7 @@ func file_millrace_sdk_v1_engine_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_millrace_sdk_v1_engine_proto_rawDesc), len(file_millrace_sdk_v1_engine_proto_rawDesc)),
 			NumEnums:      6,
-			NumMessages:   83,
+			NumMessages:   85,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
