@@ -149,15 +149,19 @@ func (c sagaCrasher) judge(id, when string) {
 	t.Helper()
 	require.Equal(t, "COMPENSATED", in.sagaRests(id), "%s: saga %s", when, id)
 	effects := in.tripEffects(id)
-	// What is in doubt may turn out not to have been done, when its command came too late.
-	if !slices.Equal([]string{"flight", "undo flight"}, effects) || !in.hurried(id) {
+	// On a slow machine the command of a hurried hotel may come too late, and is refused: it
+	// has no effect, and is in doubt unless the refusal is heard before the time is over.
+	refused := in.hurried(id) && slices.Equal([]string{"flight", "undo flight"}, effects)
+	if !refused {
 		assert.Equal(t, []string{"flight", "hotel", "undo hotel", "undo flight"}, effects, "%s: effects of saga %s", when, id)
 	}
 	// The journal tells the same: each step is undone once, in the reverse order.
 	told := in.texts(fmt.Sprintf(`
 		SELECT e->>'step_id' FROM wf_journal j, json_array_elements(j.entries) e
 		WHERE j.instance_id = '%s' AND e->>'kind' = 'step-completed' AND coalesce((e->>'compensates')::int, 0) > 0 ORDER BY j.version`, id))
-	assert.Equal(t, []string{"hotel", "flight"}, told, "%s: what saga %s has undone", when, id)
+	if !refused || len(told) != 1 {
+		assert.Equal(t, []string{"hotel", "flight"}, told, "%s: what saga %s has undone", when, id)
+	}
 	assert.Zero(t, in.count(`SELECT count(*) FROM wf_timers WHERE instance_id = $1::uuid`, id), "%s: timers are left", when)
 }
 
