@@ -46,7 +46,6 @@ import (
 	"database/sql"
 	"errors"
 	"flag"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -120,23 +119,9 @@ func run(ctx context.Context, o options, r *frame.Run) error {
 	defer b.pool.Close()
 	b.db = stdlib.OpenDBFromPool(b.pool)
 	defer func() { _ = b.db.Close() }()
-	for _, part := range []struct {
-		name    string
-		wanted  bool
-		measure func(context.Context) (frame.Part, error)
-	}{
-		{"drain", o.rounds > 0, b.measureDrain},
-		{"latency", o.duration > 0, b.measureLatency},
-		{"idle_transaction", o.idle > 0, b.measureIdle},
-	} {
-		if !part.wanted {
-			continue
-		}
-		found, err := part.measure(ctx)
-		if err != nil {
-			return fmt.Errorf("%s: %w", part.name, err)
-		}
-		r.Report(part.name, found)
-	}
-	return nil
+	return r.Measure(ctx,
+		frame.Measurement{Name: "drain", Wanted: o.rounds > 0, Measure: b.measureDrain},
+		frame.Measurement{Name: "latency", Wanted: o.duration > 0, Measure: b.measureLatency},
+		frame.Measurement{Name: "idle_transaction", Wanted: o.idle > 0, Measure: b.measureIdle},
+	)
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -39,15 +38,8 @@ with its headers. Bytes that are no text are shown in base64.`,
 
 // describeLetter writes a dead letter as lines of name and value.
 func (c *cli) describeLetter(w io.Writer, l client.DeadLetter) error {
-	tabs := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	line := func(name, value string) {
-		if value = oneLine(value); name == "Status" {
-			value = painted(value, c.colours(), letterColour(l))
-		}
-		if value != "" && value != "-" {
-			_, _ = fmt.Fprintf(tabs, "%s:\t%s\n", oneLine(name), value) // Flush reports errors
-		}
-	}
+	about := c.factsOf(w, "Status", letterColour(l))
+	line := about.known
 	line("ID", l.ID)
 	line("Status", l.Status)
 	line("Consumer", l.Consumer)
@@ -92,7 +84,7 @@ func (c *cli) describeLetter(w io.Writer, l client.DeadLetter) error {
 	}
 	line("Value", bytesText(l.Value))
 	c.describeEdits(line, l)
-	if err := tabs.Flush(); err != nil || l.Stack == "" {
+	if err := about.end(); err != nil || l.Stack == "" {
 		return err
 	}
 	if _, err := fmt.Fprintln(w, "Stack:"); err != nil {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -44,15 +43,8 @@ as far as a line of it; "millrace explain" tells the whole.`,
 // describe writes an execution as lines of name and value, and why it waits if that is
 // known.
 func (c *cli) describe(w io.Writer, e client.Execution, why client.Explanation) error {
-	tabs := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	line := func(name, value string) {
-		if value = oneLine(value); name == "State" {
-			value = painted(value, c.colours(), stateColour(e))
-		}
-		if value != "" && value != "-" {
-			_, _ = fmt.Fprintf(tabs, "%s:\t%s\n", name, value) // Flush reports errors
-		}
-	}
+	about := c.factsOf(w, "State", stateColour(e))
+	line := about.known
 	state := e.State
 	if e.Cancel != nil && !client.Final(e.State) {
 		state += " (cancel asked for by " + e.Cancel.By + ")"
@@ -104,7 +96,7 @@ func (c *cli) describe(w io.Writer, e client.Execution, why client.Explanation) 
 		line("Stdout", streamText(e.Result.Stdout))
 		line("Stderr", streamText(e.Result.Stderr))
 	}
-	return tabs.Flush()
+	return about.end()
 }
 
 // placeText is about where in the queue an execution is, and when it will be admitted.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -166,17 +165,15 @@ func (c *cli) printLimit(w io.Writer, l client.Limit, keys []client.LimitKey) er
 	case "name":
 		return render(c, w, c.limitKeyListing(keys))
 	}
-	tabs := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	about := c.factsOf(w, "", 0)
 	for _, line := range [][2]string{
 		{"Name", l.Name}, {"Per", perText(l)}, {"When", l.When}, {"Rate", l.Rate}, {"Burst", amountText(l.Burst)},
 		{"Concurrency", amountText(l.Concurrency)}, {"Action", l.Action}, {"Since", c.timeText(&l.Since)},
 		{"Before", l.Previous}, {"Declared by", l.DeclaredBy}, {"Keys in use", keysText(l)},
 	} {
-		if value := oneLine(line[1]); value != "" && value != "-" {
-			_, _ = fmt.Fprintf(tabs, "%s:\t%s\n", line[0], value) // Flush reports errors
-		}
+		about.known(line[0], line[1])
 	}
-	if err := tabs.Flush(); err != nil || len(keys) == 0 {
+	if err := about.end(); err != nil || len(keys) == 0 {
 		return err
 	}
 	if _, err := fmt.Fprintln(w); err != nil {

@@ -9,7 +9,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -118,26 +117,17 @@ func (c *cli) confirmPurge(found client.Purge) error {
 // followPurge notes the progress of a purge until it goes on no further for now.
 func (c *cli) followPurge(ctx context.Context, api *client.Client, p client.Purge) (client.Purge, error) {
 	c.notef("purge %s", p.ID)
-	ticker := time.NewTicker(followEvery)
-	defer ticker.Stop()
-	shown := ""
-	for p.State == "RUNNING" || ending(p) {
-		select {
-		case <-ctx.Done():
-			return p, errors.New("the purge goes on: see millrace purge get " + p.ID)
-		case <-ticker.C:
-		}
-		next, err := api.Purge(ctx, p.ID)
-		if err != nil {
-			return p, fmt.Errorf("follow purge %s, which goes on: %w", p.ID, err)
-		}
-		p = next
-		if text := counts(p.Erased); text != shown && p.State == "RUNNING" {
-			c.notef("erased so far: %s", text)
-			shown = text
-		}
-	}
-	return p, nil
+	return follow(ctx, c, p, following[client.Purge]{
+		noun: "purge", id: p.ID, status: "millrace purge get " + p.ID,
+		fetch:  func(ctx context.Context) (client.Purge, error) { return api.Purge(ctx, p.ID) },
+		goesOn: func(p client.Purge) bool { return p.State == "RUNNING" || ending(p) },
+		progress: func(p client.Purge) string {
+			if p.State != "RUNNING" {
+				return ""
+			}
+			return "erased so far: " + counts(p.Erased)
+		},
+	})
 }
 
 // ending says that a purge waits for nothing but what it has cancelled.

@@ -147,7 +147,14 @@ func (f facts) line(name, value string) {
 	if name == f.status {
 		value = painted(value, f.colour, f.code)
 	}
-	_, _ = fmt.Fprintf(f.tabs, "%s:\t%s\n", name, value) // end reports errors
+	_, _ = fmt.Fprintf(f.tabs, "%s:\t%s\n", oneLine(name), value) // end reports errors
+}
+
+// known adds a line, unless its value is empty, or "-" for one that is not known.
+func (f facts) known(name, value string) {
+	if value != "-" {
+		f.line(name, value)
+	}
 }
 
 // end writes the lines.

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"github.com/millrace/millrace/e2e/chaos/internal/workload"
 )
 
@@ -17,17 +15,15 @@ import (
 const stuckAfter = 150 * time.Second
 
 // goal is something that comes true by itself in a system that is alive: a number
-// that goes down to 0, counted by sql or, where it is set, by count.
+// that goes down to 0.
 type goal struct {
-	what, sql string
-	count     func(ctx context.Context) (int64, error)
+	what  string
+	count func(ctx context.Context) (int64, error)
 }
 
-func (g goal) left(ctx context.Context, db *pgxpool.Pool) (int64, error) {
-	if g.count != nil {
-		return g.count(ctx)
-	}
-	return workload.Count(ctx, db, g.sql)
+// counted is a goal whose number is in the database.
+func (s *session) counted(what, sql string) goal {
+	return goal{what, func(ctx context.Context) (int64, error) { return workload.Count(ctx, s.world.DB, sql) }}
 }
 
 const missing = `SELECT count(*) FROM chaos_facts f CROSS JOIN (VALUES %s) AS c(name, topic)
@@ -42,27 +38,27 @@ const (
 // drained is what comes true without anybody's doing.
 func (s *session) drained() []goal {
 	return []goal{
-		{what: "events wait in the outbox", sql: `SELECT count(*) FROM outbox_events WHERE status = 'PENDING'`},
-		{what: "facts are not applied", sql: fmt.Sprintf(missing, ledgers, `'plain', 'slow', 'stubborn'`)},
+		s.counted("events wait in the outbox", `SELECT count(*) FROM outbox_events WHERE status = 'PENDING'`),
+		s.counted("facts are not applied", fmt.Sprintf(missing, ledgers, `'plain', 'slow', 'stubborn'`)),
 		s.noted("facts are not noted", workload.Plain, workload.Slow, workload.Stubborn),
-		{what: "poison has no dead letter", sql: `SELECT count(*) FROM chaos_facts f CROSS JOIN (VALUES ` + filing + `) AS c(name, topic)
+		s.counted("poison has no dead letter", `SELECT count(*) FROM chaos_facts f CROSS JOIN (VALUES `+filing+`) AS c(name, topic)
 			WHERE f.topic = c.topic AND f.kind IN ('poison', 'garbage') AND NOT EXISTS (
 				SELECT FROM chaos_cures u WHERE u.event_id = f.event_id) AND NOT EXISTS (
 				SELECT FROM dead_letters d WHERE d.consumer = c.name AND d.topic = f.topic AND (d.event_id = f.event_id
-					OR convert_to(f.event_id, 'UTF8') = ANY (d.header_values)))`},
-		{what: "executions have not ended", sql: `SELECT count(*) FROM executions WHERE finished_at IS NULL`},
-		{what: "executions differ from their views", sql: `SELECT count(*) FROM executions e LEFT JOIN execution_views v ON v.id = e.id::text
-			WHERE v.version IS DISTINCT FROM e.version OR v.state IS DISTINCT FROM e.state`},
-		{what: "executions have events that are not in the log", sql: `SELECT count(*) FROM executions e WHERE e.version > (
-			SELECT count(DISTINCT event_id) FROM event_log l WHERE l.subject = e.id::text AND l.type LIKE 'millrace.execution.%')`},
+					OR convert_to(f.event_id, 'UTF8') = ANY (d.header_values)))`),
+		s.counted("executions have not ended", `SELECT count(*) FROM executions WHERE finished_at IS NULL`),
+		s.counted("executions differ from their views", `SELECT count(*) FROM executions e LEFT JOIN execution_views v ON v.id = e.id::text
+			WHERE v.version IS DISTINCT FROM e.version OR v.state IS DISTINCT FROM e.state`),
+		s.counted("executions have events that are not in the log", `SELECT count(*) FROM executions e WHERE e.version > (
+			SELECT count(DISTINCT event_id) FROM event_log l WHERE l.subject = e.id::text AND l.type LIKE 'millrace.execution.%')`),
 	}
 }
 
 // redriven is what comes true once all poison is cured and redriven.
 func (s *session) redriven() []goal {
 	return []goal{
-		{what: "events wait in the outbox", sql: `SELECT count(*) FROM outbox_events WHERE status = 'PENDING'`},
-		{what: "cured facts are not applied", sql: fmt.Sprintf(missing, ledgers, `'poison'`)},
+		s.counted("events wait in the outbox", `SELECT count(*) FROM outbox_events WHERE status = 'PENDING'`),
+		s.counted("cured facts are not applied", fmt.Sprintf(missing, ledgers, `'poison'`)),
 		s.noted("cured facts are not noted", workload.Poison),
 	}
 }
@@ -70,7 +66,7 @@ func (s *session) redriven() []goal {
 // noted is the goal that the consumer without a transaction has noted all facts of
 // the kinds: its effects are in the log of effects alone.
 func (s *session) noted(what string, kinds ...string) goal {
-	return goal{what: what, count: func(ctx context.Context) (int64, error) {
+	return goal{what, func(ctx context.Context) (int64, error) {
 		return workload.Unnoted(ctx, s.world.DB, s.world.NotesFile(), workload.LedgerEach, workload.Ledger, kinds)
 	}}
 }
@@ -86,7 +82,7 @@ func (s *session) settle(ctx context.Context) error {
 		return err
 	}
 	rounds := 0
-	again := goal{what: "letters of cured facts are open", sql: `SELECT count(*) FROM dead_letters WHERE status = 'OPEN' AND class = 'handler'`}
+	again := s.counted("letters of cured facts are open", `SELECT count(*) FROM dead_letters WHERE status = 'OPEN' AND class = 'handler'`)
 	for {
 		if err := s.operator.RedriveAll(ctx); err != nil {
 			return err
@@ -96,7 +92,7 @@ func (s *session) settle(ctx context.Context) error {
 		}
 		// A letter can come late: its record was redriven before the cure, or lay in the
 		// dead-letter topic.
-		left, err := again.left(ctx, s.world.DB)
+		left, err := again.count(ctx)
 		if err != nil {
 			return err
 		}
@@ -115,7 +111,7 @@ func (s *session) until(ctx context.Context, goals []goal) bool {
 		left := make([]int64, len(goals))
 		done := true
 		for i, g := range goals {
-			n, err := g.left(ctx, s.world.DB)
+			n, err := g.count(ctx)
 			if err != nil {
 				n = -1
 			}
