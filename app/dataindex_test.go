@@ -81,8 +81,10 @@ func (x *index) deadLetters(n int) []topics.Record {
 	return letters
 }
 
+// lifecycleEvent is of today: the program under test purges what is old.
 func lifecycleEvent(eventType, data string) topics.Record {
-	return topics.Record{Value: fmt.Appendf(nil, `{"specversion":"1.0","id":"1","source":"engine","type":%q,"time":"2026-05-25T10:00:00Z","data":%s}`, eventType, data)}
+	return topics.Record{Value: fmt.Appendf(nil, `{"specversion":"1.0","id":"1","source":"engine","type":%q,"time":%q,"data":%s}`,
+		eventType, time.Now().UTC().Format(time.RFC3339), data)}
 }
 
 // Requirement 000, Overview and Error Handling, from the topic to the tables: what
