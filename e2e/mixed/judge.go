@@ -10,7 +10,6 @@ import (
 	"github.com/millrace/millrace/internal/client"
 	"github.com/millrace/millrace/internal/history"
 	"github.com/millrace/millrace/internal/testenv/program"
-	"github.com/millrace/millrace/internal/verify"
 )
 
 // stuckAfter is for how long nothing may move before a run gives up: more than all
@@ -97,12 +96,14 @@ func (d *drill) judge(ctx context.Context) error {
 	for _, v := range history.Judge(h, history.Rules{Settled: true}) {
 		d.find("%s", v)
 	}
-	report, err := verify.Run(ctx, d.in.db, verify.Options{Settled: true, Timeout: 5 * time.Minute})
-	if err != nil {
-		return err
-	}
-	if !report.OK() {
-		d.find("millrace verify --settled:\n%s", report.Broken())
+	for _, v := range []version{older, newer} {
+		out, code, err := d.in.command(ctx, v, "verify", "--settled", "--timeout", "5m")
+		if err != nil {
+			return err
+		}
+		if code != 0 {
+			d.find("millrace verify --settled of the %s version:\n%s", v, out)
+		}
 	}
 	d.alarms()
 	return d.sagaViews(ctx)

@@ -35,7 +35,8 @@ func patiently(ctx context.Context, fn func() error) error {
 			return err
 		}
 		if try == lockTries {
-			return fmt.Errorf("no lock to be had in %d attempts: pg_stat_activity tells which transaction is open for so long; run it again then: %w", try, err)
+			// It wraps nothing: whoever calls this patiently would begin anew.
+			return fmt.Errorf("no lock to be had in %d attempts: pg_stat_activity tells which transaction is open for so long; end it and run this again: %v", try, err) //nolint:errorlint // see above
 		}
 		if err := sleep(ctx, lockPause); err != nil {
 			return err
