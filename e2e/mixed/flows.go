@@ -91,8 +91,12 @@ func (f *flows) insistOnNewer(ctx context.Context, what string, fn func(*client.
 	return f.insistOn(ctx, []version{newer}, what, fn)
 }
 
-// resolve decides about the sagas that need attention.
+// resolve decides about the sagas that need attention. While there is only the older
+// version they rest.
 func (f *flows) resolve(ctx context.Context) {
+	if _, ok := f.anyAPI(newer); !ok {
+		return
+	}
 	for _, id := range f.stuck {
 		if n, err := f.in.count(ctx, `SELECT count(*) FROM wf_instances WHERE id = $1::uuid AND status = 'NEEDS_ATTENTION'`, id); err != nil || n == 0 {
 			continue

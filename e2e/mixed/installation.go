@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -286,14 +287,14 @@ func (in *installation) count(ctx context.Context, sql string, args ...any) (n i
 
 // until asks again and again whether something has come true. An error ends it.
 func until(ctx context.Context, within time.Duration, what string, ok func() (bool, error)) error {
-	ctx, cancel := context.WithTimeout(ctx, within)
+	waiting, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	for {
 		if done, err := ok(); done || err != nil {
 			return err
 		}
-		if !pause(ctx, 100*time.Millisecond) {
-			return fmt.Errorf("not within %s: %s", within, what)
+		if !pause(waiting, 100*time.Millisecond) {
+			return cmp.Or(ctx.Err(), fmt.Errorf("not within %s: %s", within, what))
 		}
 	}
 }
