@@ -43,6 +43,8 @@ func (u *unit) write(ctx context.Context, b *writes, w *written) error {
 	if err := u.writeJournal(b); err != nil {
 		return err
 	}
+	// Only a transaction of the engine's own is followed to its end.
+	u.jobWrite.Handing = !u.foreign
 	queued, err := u.engine.config.Jobs.Queue(&b.Batch, u.jobWrite)
 	if err != nil {
 		return fmt.Errorf("write jobs: %w", err)
