@@ -219,17 +219,17 @@ func (b *bench) tellStatements(ctx context.Context, e *engine, row string, insta
 		return nil
 	}
 	rows, err := e.db.Query(ctx, `
-		SELECT calls / $2::float8, (total_exec_time + total_plan_time) * 1000 / $2, rows / $2::float8, regexp_replace(query, '\s+', ' ', 'g')
+		SELECT calls / $2::float8, (total_exec_time + total_plan_time) * 1000 / $2, rows / $2::float8, plans / $2::float8, total_plan_time * 1000 / $2, wal_bytes / $2::float8, regexp_replace(query, '\s+', ' ', 'g')
 		FROM pg_stat_statements WHERE dbid = (SELECT oid FROM pg_database WHERE datname = current_database())
 		ORDER BY total_exec_time + total_plan_time DESC LIMIT $1`, b.statements, instances)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(os.Stderr, "%s: calls, µs, rows per instance\n", row)
-	var calls, micros, count float64
+	fmt.Fprintf(os.Stderr, "%s: calls, µs, rows, plans, µs of planning, WAL bytes per instance\n", row)
+	var calls, micros, count, plans, planning, wal float64
 	var text string
-	_, err = pgx.ForEachRow(rows, []any{&calls, &micros, &count, &text}, func() error {
-		fmt.Fprintf(os.Stderr, "%8.2f %8.1f %8.2f  %.140s\n", calls, micros, count, text)
+	_, err = pgx.ForEachRow(rows, []any{&calls, &micros, &count, &plans, &planning, &wal, &text}, func() error {
+		fmt.Fprintf(os.Stderr, "%8.2f %8.1f %8.2f %8.2f %8.1f %8.0f  %.110s\n", calls, micros, count, plans, planning, wal, text)
 		return nil
 	})
 	return err
