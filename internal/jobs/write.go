@@ -182,15 +182,30 @@ func (s *Store) queueInsert(b *pgx.Batch, writes Writes, q *Queued) error {
 		runs[i], inputs[i] = timeOrNil(j.RunAt), j.Input
 	}
 	q.inserted = ids
-	args := []any{ids, instances, activities, steps, stepIDs, types, priorities, runs, attempts, retries, inputs}
+	args := []any{
+		ids, instances, activities, steps, stepIDs, types, priorities, column(runs, isTime), attempts, retries, column(inputs, isText),
+	}
 	if q.handing != nil {
 		b.Queue(genericSQL)
 		b.Queue(insertHandedSQL, append(args, workers, leases)...).Query(q.handing.read)
 		return nil
 	}
-	b.Queue(insertSQL, append(args, dispatches, s.lease.Milliseconds())...)
+	b.Queue(insertSQL, append(args, column(dispatches, isID), s.lease.Milliseconds())...)
 	return nil
 }
+
+// column is an array for unnest, or none when all of it is null, which comes to the same and
+// costs nothing.
+func column[T any](values []T, set func(T) bool) []T {
+	if slices.ContainsFunc(values, set) {
+		return values
+	}
+	return nil
+}
+
+func isTime(t *time.Time) bool   { return t != nil }
+func isText(b []byte) bool       { return b != nil }
+func isID(id uuid.NullUUID) bool { return id.Valid }
 
 // hand gives a job that begins to a claim that waits for it, if there is one and nothing
 // speaks against it.
@@ -242,7 +257,7 @@ func (s *Store) queueAgain(b *pgx.Batch, list []Again, q *Queued) error {
 			s.metrics.retries.Inc()
 		}
 	}
-	b.Queue(againSQL, ids, attempts, retries, runs, expired, inputs, dispatches, s.lease.Milliseconds())
+	b.Queue(againSQL, ids, attempts, retries, column(runs, isTime), expired, column(inputs, isText), column(dispatches, isID), s.lease.Milliseconds())
 	return nil
 }
 
