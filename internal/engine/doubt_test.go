@@ -167,6 +167,47 @@ func TestCommitsInDoubt(t *testing.T) {
 	w.sound()
 }
 
+// A start of whose commit nothing is heard may have put its job into the hands of a claim
+// that waits. The job does not stay there, where nobody knows of it: no lease ends here.
+func TestAHandingInDoubtComesBack(t *testing.T) {
+	t.Parallel()
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	w, c := brittle(t, seed)
+	w.define(oneStep)
+	w.start("one", `{}`)
+	w.complete(w.claimOne("work"), `{}`)
+	c.set(2)
+	const rounds = 30
+	for range rounds {
+		got := make(chan []jobs.Job, 1)
+		go func() {
+			list, err := w.jobs.Claim(t.Context(), jobs.ClaimRequest{WorkerID: "w1", Types: []string{"work"}, Max: 1, Wait: jobs.WaitMax})
+			assert.NoError(t, err)
+			got <- list
+		}()
+		require.Eventually(t, func() bool { return w.jobs.Waiting() == 1 }, patience, time.Millisecond)
+		id := uuid.Must(uuid.NewV7())
+		_, err := w.Start(t.Context(), engine.StartRequest{ID: id, DefinitionID: "one"})
+		for errors.Is(err, errCut) {
+			_, err = w.Start(t.Context(), engine.StartRequest{ID: id, DefinitionID: "one"})
+		}
+		require.NoError(t, err)
+		list := <-got
+		require.Len(t, list, 1)
+		require.Equal(t, id, list[0].InstanceID)
+		err = w.CompleteJob(t.Context(), done(list[0], `{}`))
+		for errors.Is(err, errCut) {
+			err = w.CompleteJob(t.Context(), done(list[0], `{}`))
+		}
+		require.NoError(t, err)
+	}
+	assert.Positive(t, c.cuts.Load())
+	c.set(0)
+	assert.Equal(t, rounds+1, w.queryInt(`SELECT count(*) FROM jobs WHERE status = 'COMPLETED'`))
+	w.sound()
+}
+
 // Many at once do all they can to the same few instances. Whatever comes of it, each
 // input is in the journal once, and who was told that all is well was told the truth.
 func TestEverybodyAtOnce(t *testing.T) {

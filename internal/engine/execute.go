@@ -70,7 +70,9 @@ func (e *Engine) transact(ctx context.Context, batch []*request) (o outcome, err
 				e.config.Signals.Wake(outbox.WakeName)
 				return o, nil
 			}
-			doubtful = append(doubtful, o.written.jobs)
+			if o.unit.xid == "" { // nobody knows yet
+				doubtful = append(doubtful, o.written.jobs)
+			}
 		}
 		if err != nil {
 			e.config.Jobs.Abandoned(o.written.jobs)
