@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -31,6 +32,27 @@ func (b *bench) another(t testing.TB, p replay.Publisher) (stop func()) {
 	t.Helper()
 	leases := lease.NewManager(b.pool, "another", time.Minute, discard())
 	return keep(t, replay.NewKeeper(b.store, leases, replay.KeeperConfig{Publisher: p, MaxRunning: 4}, discard()))
+}
+
+// What was published when the process was told to stop is not published again.
+func TestAStopKeepsWhatIsPublished(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	all := marks(3, 400)
+	b.record(t, all...)
+	s := b.create(t, replay.Request{})
+	ctx, stop := context.WithCancel(t.Context())
+	p := press{before: func(n int) {
+		if n == 2 {
+			stop()
+		}
+	}}
+	cfg := replay.KeeperConfig{Publisher: &p, Registerer: prometheus.NewRegistry(), IsRejected: func(error) bool { return false }}
+	require.NoError(t, replay.NewKeeper(b.store, b.leases, cfg, discard()).Run(ctx))
+	assert.Equal(t, int64(p.count()), b.get(t, s).Published)
+	b.keep(t, &p)
+	b.await(t, s, replay.Done)
+	assert.Equal(t, len(all), p.count())
 }
 
 func TestPausedNothingIsPublishedUntilItIsResumed(t *testing.T) {
@@ -61,8 +83,11 @@ func TestPausedNothingIsPublishedUntilItIsResumed(t *testing.T) {
 	assert.Equal(t, published+1, p.count())
 	require.NoError(t, b.store.Pause(t.Context(), s.ID.String(), "ada", ""), "asked for twice")
 
+	resumed := make(chan struct{})
+	p.holdUntil(resumed) // it must not be over before it was asked for twice
 	require.NoError(t, b.store.Resume(t.Context(), s.ID.String(), "ada", "fine"))
 	require.NoError(t, b.store.Resume(t.Context(), s.ID.String(), "ada", "fine"))
+	close(resumed)
 	got = b.await(t, s, replay.Done)
 	assert.Equal(t, int64(len(all)), got.Published)
 	assert.Equal(t, len(all)+1, p.count(), "nothing is published twice")

@@ -312,6 +312,13 @@ func (p *press) PublishRecords(_ context.Context, records []topics.Record) []err
 	return errs
 }
 
+// holdUntil lets nothing through until the channel is closed.
+func (p *press) holdUntil(open <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.before = func(int) { <-open }
+}
+
 func (p *press) taken() []topics.Record {
 	p.mu.Lock()
 	defer p.mu.Unlock()

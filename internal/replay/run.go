@@ -38,9 +38,11 @@ type run struct {
 
 const (
 	// keepEvery is how often the cursor is kept while nothing is chosen.
-	keepEvery  = time.Second
-	backoffMin = 200 * time.Millisecond
-	backoffMax = 10 * time.Second
+	keepEvery = time.Second
+	// keepTimeout is how long keeping the cursor may take, also after a stop was asked for.
+	keepTimeout = 10 * time.Second
+	backoffMin  = 200 * time.Millisecond
+	backoffMax  = 10 * time.Second
 )
 
 func (k *Keeper) newRun(ctx context.Context, held *lease.Held, s Session) *run {
@@ -288,7 +290,10 @@ func (r *run) advance(ctx context.Context, b batch, s sent) (more bool, err erro
 	next.Refusals = next.Refusals[:min(len(next.Refusals), maxRefusals)]
 	next.Speed = r.meter.count(s.published, now)
 	over := b.over || next.Max > 0 && next.Published >= next.Max
-	state, err := r.keeper.store.advance(ctx, r.held, next, over)
+	// A stop that was asked for meanwhile does not undo what has been published.
+	keeping, cancel := context.WithTimeout(context.WithoutCancel(ctx), keepTimeout)
+	defer cancel()
+	state, err := r.keeper.store.advance(keeping, r.held, next, over)
 	if err != nil {
 		return false, err
 	}
