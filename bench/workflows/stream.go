@@ -52,11 +52,12 @@ func (s streams) start(ctx context.Context, definition string) (string, error) {
 // workStream works in one session: what comes is completed at once, with as many credits
 // as jobs came.
 func (l *load) workStream(ctx context.Context, name string, cancel func()) {
-	if err := l.session(ctx, name); err != nil && ctx.Err() == nil {
+	if err := l.session(ctx, name); ctx.Err() == nil {
 		l.fail(err, cancel)
 	}
 }
 
+// session returns why it has ended.
 func (l *load) session(ctx context.Context, name string) error {
 	stream, err := l.streams.next().StreamJobs(ctx)
 	if err != nil {
