@@ -22,6 +22,8 @@ import (
 // engine is a running engine and its database.
 type engine struct {
 	*contract
+	// grpc is where it serves gRPC, as far as it was told where.
+	grpc    string
 	name    string
 	process *program.Process
 	db      *pgx.Conn
@@ -41,7 +43,7 @@ func (e *engine) commits(ctx context.Context) (n int64, err error) {
 func (e *engine) cpu() time.Duration { return measure.CPU(e.process.PID()) }
 
 // launch starts an engine on a database of its own and waits until it answers.
-func (b *bench) launch(ctx context.Context, name, binary string, args []string, env func(dsn, address string) []string) (*engine, error) {
+func (b *bench) launch(ctx context.Context, name, binary string, args []string, env func(dsn, address, grpc string) []string) (*engine, error) {
 	dsn, drop, err := b.database(ctx, name)
 	if err != nil {
 		return nil, err
@@ -50,16 +52,20 @@ func (b *bench) launch(ctx context.Context, name, binary string, args []string, 
 	if err != nil {
 		return nil, err
 	}
+	grpc, err := freeAddress(ctx)
+	if err != nil {
+		return nil, err
+	}
 	home := filepath.Join(b.Dir, name)
 	if err := os.MkdirAll(home, 0o755); err != nil {
 		return nil, err
 	}
-	e := &engine{contract: newContract("http://"+address, b.callers+b.workers), name: name, drop: drop}
+	e := &engine{contract: newContract("http://"+address, b.callers+b.workers), grpc: grpc, name: name, drop: drop}
 	if e.db, err = pgx.Connect(ctx, dsn); err != nil {
 		return nil, err
 	}
 	if e.process, err = program.Start(program.Launch{
-		Binary: binary, Args: args, Env: env(dsn, address), Home: home, Output: filepath.Join(home, "log"),
+		Binary: binary, Args: args, Env: env(dsn, address, grpc), Home: home, Output: filepath.Join(home, "log"),
 	}); err != nil {
 		return nil, err
 	}
@@ -153,9 +159,8 @@ func (b *bench) build(ctx context.Context) (string, error) {
 
 // startPeer starts the other engine, in its default mode.
 func (b *bench) startPeer(ctx context.Context) (*engine, error) {
-	return b.launch(ctx, "peer", b.peer, nil, func(dsn, address string) []string {
+	return b.launch(ctx, "peer", b.peer, nil, func(dsn, address, grpc string) []string {
 		_, port, _ := net.SplitHostPort(address)
-		grpc, _ := freeAddress(ctx)
 		metrics, _ := freeAddress(ctx)
 		_, grpcPort, _ := net.SplitHostPort(grpc)
 		_, metricsPort, _ := net.SplitHostPort(metrics)
@@ -167,16 +172,16 @@ func (b *bench) startPeer(ctx context.Context) (*engine, error) {
 }
 
 // startMillrace starts Millrace with the roles, all if there are none; lifecycle says
-// whether the events of instances go to Kafka.
-func (b *bench) startMillrace(ctx context.Context, binary, roles string, lifecycle bool) (*engine, error) {
-	name := fmt.Sprintf("millrace-%t-%d", lifecycle, strings.Count(roles, ","))
-	return b.launch(ctx, name, binary, []string{"serve", "--migrate"}, func(dsn, address string) []string {
-		env := []string{
+// whether the events of instances go to Kafka. Settings are further ones, as variables of
+// the environment.
+func (b *bench) startMillrace(ctx context.Context, name, binary, roles string, lifecycle bool, settings ...string) (*engine, error) {
+	return b.launch(ctx, name, binary, []string{"serve", "--migrate"}, func(dsn, address, grpc string) []string {
+		env := append([]string{
 			"MILLRACE_POSTGRES_DSN=" + dsn, "MILLRACE_KAFKA_BROKERS=" + strings.Join(b.Brokers, ","),
 			"MILLRACE_API_LISTEN=" + address, "MILLRACE_API_AUTH_MODE=off", "MILLRACE_ADMIN_LISTEN=127.0.0.1:0",
-			"MILLRACE_GRPC_LISTEN=127.0.0.1:0", "MILLRACE_LOG_LEVEL=warn",
+			"MILLRACE_GRPC_LISTEN=" + grpc, "MILLRACE_LOG_LEVEL=warn",
 			fmt.Sprintf("MILLRACE_WORKFLOWS_LIFECYCLE=%t", lifecycle),
-		}
+		}, settings...)
 		if roles != "" {
 			env = append(env, "MILLRACE_ROLES="+roles)
 		}
