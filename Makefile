@@ -93,6 +93,26 @@ crowd: build ## A crowd asks for CROWD_EXECUTIONS under limits while coordinator
 	$(GO) build -o $(BIN)/crowd ./e2e/crowd
 	$(BIN)/crowd -executions $(CROWD_EXECUTIONS) -users $(CROWD_USERS) -seed $(CROWD_SEED) $(CROWD_FLAGS)
 
+# The version before: what an installation is upgraded from. Change it with each release.
+MIXED_REF   ?= 7b7db6e
+MIXED_TIME  ?= 60s
+MIXED_FLAGS ?=
+MIXED_OLDER := $(BIN)/older/$(MIXED_REF)
+
+.PHONY: mixed
+mixed: build ## Upgrade from MIXED_REF under load, run both versions beside each other, go back and forth
+	@if git cat-file -e '$(MIXED_REF)^{commit}' 2>/dev/null; then \
+		set -e; \
+		if [ ! -x $(MIXED_OLDER)/millrace ]; then \
+			mkdir -p $(MIXED_OLDER)/src; git archive '$(MIXED_REF)' | tar -x -C $(MIXED_OLDER)/src; \
+			$(GO) build -C $(MIXED_OLDER)/src -trimpath -buildvcs=false -ldflags '-X github.com/millrace/millrace/internal/build.version=$(MIXED_REF)' -o ../millrace ./cmd/millrace; rm -rf $(MIXED_OLDER)/src; \
+		fi; \
+		$(GO) build -o $(BIN)/mixed ./e2e/mixed; \
+		$(BIN)/mixed -older $(MIXED_OLDER)/millrace -newer $(BIN)/millrace -ref '$(MIXED_REF)' -time $(MIXED_TIME) $(MIXED_FLAGS); \
+	else \
+		echo "mixed: skipped: $(MIXED_REF) is not in this clone (git fetch --unshallow, or MIXED_REF=...)"; \
+	fi
+
 .PHONY: lint
 lint: $(TOOLS)/golangci-lint-$(GOLANGCI) proto-check ## Run the linters
 	$< run ./...

@@ -123,10 +123,25 @@ func (x *examination) schema(ctx context.Context, pool *pgxpool.Pool) {
 		x.add(checkWarn, "schema", err.Error(), "")
 		return
 	}
-	x.ok("schema", "current")
+	x.ok("schema", "current%s", newerMigrations(ctx, pool))
 	x.partitions(ctx, pool)
 	x.routes(ctx, pool)
 	x.replays(ctx, pool)
+}
+
+// newerMigrations tells of the migrations of a newer version, with which this one goes on.
+func newerMigrations(ctx context.Context, pool *pgxpool.Pool) string {
+	status, err := postgres.MigrationStatus(ctx, pool)
+	n := 0
+	for _, m := range status {
+		if m.Newer {
+			n++
+		}
+	}
+	if err != nil || n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; the database has %s that this version need not know", plural(n, "newer migration"))
 }
 
 // routes looks whether tasks go where somebody reads them.

@@ -110,7 +110,8 @@ func (c *cli) migrateStatusCommand() *cobra.Command {
 		Use:   "status",
 		Short: "Show which migrations the database has",
 		Long: `Show which migrations the database has. The exit code is 1 when some are pending, or
-when the database is newer than this binary. Nothing is written.`,
+when the database has some that this binary does not know ("unknown") and cannot go on
+without; it can with those that are "newer". Nothing is written.`,
 		Example: `  millrace migrate status
   millrace migrate status -o json`,
 		Args: args(cobra.NoArgs),
@@ -139,6 +140,8 @@ func statusItems(status []postgres.Migration) []applied {
 	for _, m := range status {
 		item := applied{Version: m.Version, Name: m.Name, State: "pending"}
 		switch {
+		case m.Newer:
+			item.State = "newer"
 		case m.Name == "":
 			item.State = "unknown"
 		case !m.Applied.IsZero():

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -102,6 +103,18 @@ func TestMigrate(t *testing.T) {
 	assert.Contains(t, c.err.String(), "the schema is up to date")
 	require.Equal(t, exitOK, c.run("migrate", "status", "--postgres-dsn", dsn))
 	assert.NotContains(t, c.out.String(), "pending")
+
+	// A newer version was here, with something that this one need not know.
+	pool, err := pgxpool.New(t.Context(), dsn)
+	require.NoError(t, err)
+	defer pool.Close()
+	_, err = pool.Exec(t.Context(), `INSERT INTO millrace_migrations_compatible (version_id, needs) SELECT 29990101000000, max(version_id) FROM millrace_migrations_compatible`)
+	require.NoError(t, err)
+	require.Equal(t, exitOK, c.run("migrate", "status"), c.err.String())
+	assert.Regexp(t, `(?m)^29990101000000 +newer `, c.out.String())
+	checks, _ := c.doctor()
+	assert.Equal(t, checkOK, checks["schema"].Status)
+	assert.Contains(t, checks["schema"].Detail, "1 newer migration")
 }
 
 func TestNoDatabaseAnswers(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,8 +26,6 @@ import (
 var migrationFiles embed.FS
 
 const (
-	// versionTable remembers which migrations have been applied.
-	versionTable = "millrace_migrations"
 	// migrationLock is the key of the advisory lock under which migrations run
 	// ("millrace" in ASCII, as a number).
 	migrationLock     int64 = 0x6d696c6c72616365
@@ -40,8 +39,14 @@ type Migration struct {
 	Version int64
 	// Name is the file's name. Empty for a migration that this binary does not have.
 	Name string
+	// Needs is the version that a program has to know in order to go on where this one is
+	// applied without being known: usually the newest one of the release before. 0 says
+	// that it has to know this one.
+	Needs int64
 	// Applied is when it was applied. Zero means it is pending.
 	Applied time.Time
+	// Newer says that the binary does not have it and goes on with it all the same.
+	Newer bool
 }
 
 // Applied is one migration that Migrate has applied.
@@ -56,7 +61,8 @@ type Applied struct {
 type SchemaError struct {
 	// Pending are migrations that the database does not have.
 	Pending []string
-	// Unknown are versions that only a newer binary knows.
+	// Unknown are versions that only a newer binary knows, and that this one cannot go on
+	// without knowing.
 	Unknown []int64
 }
 
@@ -76,24 +82,29 @@ func (e *SchemaError) Error() string {
 	return "schema is not current: " + strings.Join(parts, "; ")
 }
 
-// Migrate applies what is missing, each migration in a transaction of its own,
-// and returns what it applied, also when a later one fails. Several processes may
-// call it at once: one works and the others wait, for as long as ctx allows, and
-// find nothing left to do.
+// Migrate applies what is missing, each migration in a transaction of its own (or
+// piece by piece, where a transaction would lock others out), and returns what it
+// applied, also when a later one fails. Several processes may call it at once: one works
+// and the others wait, for as long as ctx allows, and find nothing left to do.
+//
+// It is meant to run while others work. No statement stands in line for a lock for
+// longer than a second; it gives up then, and tries again, for some minutes in all.
 //
 // The lock belongs to the session, so the DSN must lead to PostgreSQL itself and
 // not to a pooler in transaction mode.
 func Migrate(ctx context.Context, pool *pgxpool.Pool) ([]Applied, error) {
 	var applied []Applied
-	err := withProvider(pool, func(p *goose.Provider) error {
-		results, err := p.Up(ctx)
-		if partial, ok := errors.AsType[*goose.PartialError](err); ok {
-			results, err = partial.Applied, migrationFailed(partial)
-		}
-		for _, r := range results {
-			applied = append(applied, Applied{Version: r.Source.Version, Name: path.Base(r.Source.Path), Duration: r.Duration})
-		}
-		return err
+	err := withProvider(pool, func(p *goose.Provider, known migrations) error {
+		return patiently(ctx, func() error {
+			results, err := p.Up(ctx)
+			if partial, ok := errors.AsType[*goose.PartialError](err); ok {
+				results, err = partial.Applied, known.failed(partial)
+			}
+			for _, r := range results {
+				applied = append(applied, Applied{Version: r.Source.Version, Name: known.name(r.Source.Version), Duration: r.Duration})
+			}
+			return err
+		})
 	})
 	if err != nil {
 		return applied, fmt.Errorf("migrate: %w", err)
@@ -101,20 +112,20 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool) ([]Applied, error) {
 	return applied, nil
 }
 
-func migrationFailed(e *goose.PartialError) error {
+func (list migrations) failed(e *goose.PartialError) error {
 	if e.Failed == nil || e.Failed.Source == nil {
 		return e.Err
 	}
-	return fmt.Errorf("%s: %w", path.Base(e.Failed.Source.Path), e.Err)
+	return fmt.Errorf("%s: %w", list.name(e.Failed.Source.Version), e.Err)
 }
 
 // MigrateDown takes back every migration above version, the newest first, with
 // the data that they hold. Version 0 takes back all.
 func MigrateDown(ctx context.Context, pool *pgxpool.Pool, version int64) error {
-	err := withProvider(pool, func(p *goose.Provider) error {
+	err := withProvider(pool, func(p *goose.Provider, known migrations) error {
 		_, err := p.DownTo(ctx, version)
 		if partial, ok := errors.AsType[*goose.PartialError](err); ok {
-			err = migrationFailed(partial)
+			err = known.failed(partial)
 		}
 		return err
 	})
@@ -136,19 +147,19 @@ func MigrationStatus(ctx context.Context, pool *pgxpool.Pool) ([]Migration, erro
 		return nil, fmt.Errorf("migration status: %w", err)
 	}
 	for i, m := range known {
-		known[i].Applied = applied[m.Version]
+		known[i].Applied = applied[m.Version].at
 		delete(applied, m.Version)
 	}
-	for version, at := range applied {
-		known = append(known, Migration{Version: version, Applied: at})
+	for version, a := range applied {
+		known = append(known, Migration{Version: version, Needs: a.needs, Applied: a.at, Newer: known.known(a.needs)})
 	}
 	slices.SortFunc(known, func(a, b Migration) int { return cmp.Compare(a.Version, b.Version) })
 	return known, nil
 }
 
 // CheckCurrent returns a *SchemaError when migrations are pending or the database
-// has ones that this binary does not know. It is cheap and writes nothing, so it
-// fits a readiness check.
+// has ones that this binary does not know and has to (Migration.Needs). It is cheap and
+// writes nothing, so it fits a readiness check.
 func CheckCurrent(ctx context.Context, pool *pgxpool.Pool) error {
 	status, err := MigrationStatus(ctx, pool)
 	if err != nil {
@@ -159,7 +170,7 @@ func CheckCurrent(ctx context.Context, pool *pgxpool.Pool) error {
 		switch {
 		case m.Applied.IsZero():
 			fault.Pending = append(fault.Pending, m.Name)
-		case m.Name == "":
+		case m.Name == "" && !m.Newer:
 			fault.Unknown = append(fault.Unknown, m.Version)
 		}
 	}
@@ -169,50 +180,56 @@ func CheckCurrent(ctx context.Context, pool *pgxpool.Pool) error {
 	return fault
 }
 
+// needs is the line of a migration's file that says what a program has to know in order
+// to go on with it.
+var needs = regexp.MustCompile(`(?m)^-- \+millrace needs ([0-9]+)$`)
+
 // embedded returns the migrations of this binary, by version.
-func embedded() ([]Migration, error) {
+func embedded() (migrations, error) {
 	files, err := fs.Glob(migrationFiles, "migrations/*.sql")
 	if err != nil {
 		return nil, err
 	}
-	list := make([]Migration, 0, len(files))
+	list := make(migrations, 0, len(files))
 	for _, f := range files {
-		name := path.Base(f)
-		digits, _, _ := strings.Cut(name, "_")
-		version, err := strconv.ParseInt(digits, 10, 64)
-		if err != nil {
-			return nil, fmt.Errorf("migration %s: the name does not begin with a version", name)
+		m := Migration{Name: path.Base(f)}
+		digits, _, _ := strings.Cut(m.Name, "_")
+		if m.Version, err = strconv.ParseInt(digits, 10, 64); err != nil {
+			return nil, fmt.Errorf("migration %s: the name does not begin with a version", m.Name)
 		}
-		list = append(list, Migration{Version: version, Name: name})
+		text, err := fs.ReadFile(migrationFiles, f)
+		if err != nil {
+			return nil, err
+		}
+		if found := needs.FindSubmatch(text); found != nil {
+			if m.Needs, err = strconv.ParseInt(string(found[1]), 10, 64); err != nil {
+				return nil, fmt.Errorf("migration %s: %w", m.Name, err)
+			}
+		}
+		list = append(list, m)
+	}
+	for _, p := range programs() {
+		list = append(list, p.Migration)
 	}
 	slices.SortFunc(list, func(a, b Migration) int { return cmp.Compare(a.Version, b.Version) })
 	return list, nil
 }
 
-// appliedVersions reads the version table without the migration library, which
-// would create it.
-func appliedVersions(ctx context.Context, pool *pgxpool.Pool) (map[int64]time.Time, error) {
-	applied := make(map[int64]time.Time)
-	rows, err := pool.Query(ctx, `SELECT version_id, tstamp AT TIME ZONE 'UTC' FROM `+versionTable+` WHERE is_applied AND version_id > 0`)
-	if err == nil {
-		defer rows.Close()
-		for rows.Next() {
-			var version int64
-			var at time.Time
-			if err := rows.Scan(&version, &at); err != nil {
-				return nil, err
-			}
-			applied[version] = at
+func withProvider(pool *pgxpool.Pool, use func(*goose.Provider, migrations) error) error {
+	known, err := embedded()
+	if err != nil {
+		return err
+	}
+	compatible := map[int64]int64{}
+	for _, m := range known {
+		if m.Needs != 0 {
+			compatible[m.Version] = m.Needs
 		}
-		err = rows.Err()
 	}
-	if sqlState(err) == "42P01" { // undefined_table: nothing was ever applied
-		return applied, nil
+	var written []*goose.Migration
+	for _, p := range programs() {
+		written = append(written, p.goose())
 	}
-	return applied, err
-}
-
-func withProvider(pool *pgxpool.Pool, use func(*goose.Provider) error) error {
 	files, err := fs.Sub(migrationFiles, "migrations")
 	if err != nil {
 		return err
@@ -220,8 +237,9 @@ func withProvider(pool *pgxpool.Pool, use func(*goose.Provider) error) error {
 	// Closing db does not close the pool beneath it.
 	db := stdlib.OpenDBFromPool(pool)
 	defer func() { _ = db.Close() }()
-	provider, err := goose.NewProvider(goose.DialectPostgres, db, files,
-		goose.WithTableName(versionTable),
+	provider, err := goose.NewProvider(goose.DialectCustom, db, files,
+		goose.WithStore(versions{needs: compatible}),
+		goose.WithGoMigrations(written...),
 		goose.WithSessionLocker(sessionLocker{}),
 		goose.WithDisableGlobalRegistry(true),
 		// Migrations are named by the time at which they were written. Of two branches
@@ -232,7 +250,7 @@ func withProvider(pool *pgxpool.Pool, use func(*goose.Provider) error) error {
 	if err != nil {
 		return err
 	}
-	return use(provider)
+	return use(provider, known)
 }
 
 // sessionLocker is an advisory lock of the session that runs the migrations. The
@@ -249,7 +267,7 @@ func (sessionLocker) SessionLock(ctx context.Context, conn *sql.Conn) error {
 			return fmt.Errorf("lock: %w", err)
 		}
 		if locked {
-			return nil
+			return setLockTimeout(ctx, conn, lockPatience)
 		}
 		if err := sleep(ctx, migrationLockPoll); err != nil {
 			return fmt.Errorf("wait for another process that migrates: %w", err)
@@ -261,7 +279,8 @@ func (sessionLocker) SessionLock(ctx context.Context, conn *sql.Conn) error {
 func (sessionLocker) SessionUnlock(ctx context.Context, conn *sql.Conn) error {
 	ctx, cancel := context.WithTimeout(ctx, finishTimeout)
 	defer cancel()
-	if _, err := conn.ExecContext(ctx, `SELECT pg_advisory_unlock($1)`, migrationLock); err != nil {
+	_, err := conn.ExecContext(ctx, `SELECT pg_advisory_unlock($1)`, migrationLock)
+	if err = errors.Join(err, setLockTimeout(ctx, conn, 0)); err != nil {
 		return fmt.Errorf("unlock: %w", err)
 	}
 	return nil

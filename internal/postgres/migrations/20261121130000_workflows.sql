@@ -1,3 +1,4 @@
+-- +millrace needs 20261121126000
 -- +goose Up
 -- Workflows: definitions, instances, their journal, jobs, timers, user tasks and signals.
 -- What an instance needs to go on is one row of wf_instances; all that happened to it is

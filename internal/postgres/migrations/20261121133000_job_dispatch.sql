@@ -1,9 +1,8 @@
+-- +millrace needs 20261121126000
 -- +goose Up
--- Jobs that reach workers over Kafka are rows of the outbox, of aggregate type 'job'. By
--- the row's id (jobs.dispatch_id) it is known when its record was published.
-CREATE INDEX outbox_events_jobs ON outbox_events (id) WHERE aggregate_type = 'job';
-
--- What waits to be published, under the name and with the columns by which operators of
+-- Jobs that reach workers over Kafka are rows of the outbox, of aggregate type 'job', found
+-- by jobs.dispatch_id through an index that is made without locking the outbox (programs,
+-- in concurrently.go). What waits to be published, under the name and with the columns by which operators of
 -- workflow.v1 know it. Empty while jobs are polled.
 CREATE VIEW dispatch_outbox AS
     SELECT o.id, j.id AS job_id, j.instance_id, j.job_type, o.payload, o.created_at
@@ -14,4 +13,3 @@ CREATE VIEW dispatch_outbox AS
 
 -- +goose Down
 DROP VIEW dispatch_outbox;
-DROP INDEX outbox_events_jobs;
