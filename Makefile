@@ -9,7 +9,7 @@ TOOLS       := $(shell $(GO) env GOPATH)/bin
 BUF         := $(TOOLS)/buf-$(BUF_VERSION)/node_modules/.bin/buf
 # The other modules: what users import without the rest (sdk/go), and what uses it from
 # outside as they do. `./...` stops at their go.mod.
-MODULES     := sdk/go e2e/workflows examples/loan
+MODULES     := sdk/go e2e/workflows examples/loan bench/workflows-worker
 # The SDK's own Go of engine.proto: its package comment says why.
 SDK_PB      := sdk/go/internal/enginepb
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)

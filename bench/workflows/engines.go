@@ -22,6 +22,8 @@ import (
 // engine is a running engine and its database.
 type engine struct {
 	*contract
+	// grpc is where it serves gRPC, as far as it was told where.
+	grpc    string
 	name    string
 	process *program.Process
 	db      *pgx.Conn
@@ -41,7 +43,7 @@ func (e *engine) commits(ctx context.Context) (n int64, err error) {
 func (e *engine) cpu() time.Duration { return measure.CPU(e.process.PID()) }
 
 // launch starts an engine on a database of its own and waits until it answers.
-func (b *bench) launch(ctx context.Context, name, binary string, args []string, env func(dsn, address string) []string) (*engine, error) {
+func (b *bench) launch(ctx context.Context, name, binary string, args []string, env func(dsn, address, grpc string) []string) (*engine, error) {
 	dsn, drop, err := b.database(ctx, name)
 	if err != nil {
 		return nil, err
@@ -50,16 +52,20 @@ func (b *bench) launch(ctx context.Context, name, binary string, args []string, 
 	if err != nil {
 		return nil, err
 	}
+	grpc, err := freeAddress(ctx)
+	if err != nil {
+		return nil, err
+	}
 	home := filepath.Join(b.Dir, name)
 	if err := os.MkdirAll(home, 0o755); err != nil {
 		return nil, err
 	}
-	e := &engine{contract: newContract("http://"+address, b.callers+b.workers), name: name, drop: drop}
+	e := &engine{contract: newContract("http://"+address, b.callers+b.workers), grpc: grpc, name: name, drop: drop}
 	if e.db, err = pgx.Connect(ctx, dsn); err != nil {
 		return nil, err
 	}
 	if e.process, err = program.Start(program.Launch{
-		Binary: binary, Args: args, Env: env(dsn, address), Home: home, Output: filepath.Join(home, "log"),
+		Binary: binary, Args: args, Env: env(dsn, address, grpc), Home: home, Output: filepath.Join(home, "log"),
 	}); err != nil {
 		return nil, err
 	}
@@ -153,9 +159,8 @@ func (b *bench) build(ctx context.Context) (string, error) {
 
 // startPeer starts the other engine, in its default mode.
 func (b *bench) startPeer(ctx context.Context) (*engine, error) {
-	return b.launch(ctx, "peer", b.peer, nil, func(dsn, address string) []string {
+	return b.launch(ctx, "peer", b.peer, nil, func(dsn, address, grpc string) []string {
 		_, port, _ := net.SplitHostPort(address)
-		grpc, _ := freeAddress(ctx)
 		metrics, _ := freeAddress(ctx)
 		_, grpcPort, _ := net.SplitHostPort(grpc)
 		_, metricsPort, _ := net.SplitHostPort(metrics)
@@ -167,16 +172,16 @@ func (b *bench) startPeer(ctx context.Context) (*engine, error) {
 }
 
 // startMillrace starts Millrace with the roles, all if there are none; lifecycle says
-// whether the events of instances go to Kafka.
-func (b *bench) startMillrace(ctx context.Context, binary, roles string, lifecycle bool) (*engine, error) {
-	name := fmt.Sprintf("millrace-%t-%d", lifecycle, strings.Count(roles, ","))
-	return b.launch(ctx, name, binary, []string{"serve", "--migrate"}, func(dsn, address string) []string {
-		env := []string{
+// whether the events of instances go to Kafka. Settings are further ones, as variables of
+// the environment.
+func (b *bench) startMillrace(ctx context.Context, name, binary, roles string, lifecycle bool, settings ...string) (*engine, error) {
+	return b.launch(ctx, name, binary, []string{"serve", "--migrate"}, func(dsn, address, grpc string) []string {
+		env := append([]string{
 			"MILLRACE_POSTGRES_DSN=" + dsn, "MILLRACE_KAFKA_BROKERS=" + strings.Join(b.Brokers, ","),
 			"MILLRACE_API_LISTEN=" + address, "MILLRACE_API_AUTH_MODE=off", "MILLRACE_ADMIN_LISTEN=127.0.0.1:0",
-			"MILLRACE_GRPC_LISTEN=127.0.0.1:0", "MILLRACE_LOG_LEVEL=warn",
+			"MILLRACE_GRPC_LISTEN=" + grpc, "MILLRACE_LOG_LEVEL=warn",
 			fmt.Sprintf("MILLRACE_WORKFLOWS_LIFECYCLE=%t", lifecycle),
-		}
+		}, settings...)
 		if roles != "" {
 			env = append(env, "MILLRACE_ROLES="+roles)
 		}
@@ -219,17 +224,17 @@ func (b *bench) tellStatements(ctx context.Context, e *engine, row string, insta
 		return nil
 	}
 	rows, err := e.db.Query(ctx, `
-		SELECT calls / $2::float8, (total_exec_time + total_plan_time) * 1000 / $2, rows / $2::float8, regexp_replace(query, '\s+', ' ', 'g')
+		SELECT calls / $2::float8, (total_exec_time + total_plan_time) * 1000 / $2, rows / $2::float8, plans / $2::float8, total_plan_time * 1000 / $2, wal_bytes / $2::float8, regexp_replace(query, '\s+', ' ', 'g')
 		FROM pg_stat_statements WHERE dbid = (SELECT oid FROM pg_database WHERE datname = current_database())
 		ORDER BY total_exec_time + total_plan_time DESC LIMIT $1`, b.statements, instances)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(os.Stderr, "%s: calls, µs, rows per instance\n", row)
-	var calls, micros, count float64
+	fmt.Fprintf(os.Stderr, "%s: calls, µs, rows, plans, µs of planning, WAL bytes per instance\n", row)
+	var calls, micros, count, plans, planning, wal float64
 	var text string
-	_, err = pgx.ForEachRow(rows, []any{&calls, &micros, &count, &text}, func() error {
-		fmt.Fprintf(os.Stderr, "%8.2f %8.1f %8.2f  %.140s\n", calls, micros, count, text)
+	_, err = pgx.ForEachRow(rows, []any{&calls, &micros, &count, &plans, &planning, &wal, &text}, func() error {
+		fmt.Fprintf(os.Stderr, "%8.2f %8.1f %8.2f %8.2f %8.1f %8.0f  %.110s\n", calls, micros, count, plans, planning, wal, text)
 		return nil
 	})
 	return err

@@ -14,12 +14,16 @@ type manner struct {
 	batch int
 	// wait is how long a poll waits at the server; 0: the worker pauses itself.
 	wait time.Duration
+	// stream is true when everything goes over gRPC, and workers have jobs sent: as many
+	// as a batch at once.
+	stream bool
 }
 
 // load drives one engine.
 type load struct {
 	options
 	engine     *contract
+	streams    streams // with manner.stream
 	manner     manner
 	definition string
 	jobType    string
@@ -50,7 +54,11 @@ func (l *load) run(ctx context.Context, begin func()) error {
 		calling.Go(func() { l.call(ctx, callers.Done(), cancel) })
 	}
 	for i := range l.workers {
-		working.Go(func() { l.work(ctx, fmt.Sprint("worker-", i), cancel) })
+		work := l.work
+		if l.manner.stream {
+			work = l.workStream
+		}
+		working.Go(func() { work(ctx, fmt.Sprint("worker-", i), cancel) })
 	}
 	pause(ctx, l.warmUp)
 	begin()
@@ -89,7 +97,7 @@ func (l *load) call(ctx context.Context, stop <-chan struct{}, cancel func()) {
 		default:
 		}
 		began := time.Now()
-		id, err := l.engine.start(ctx, l.definition)
+		id, err := l.start(ctx)
 		if err != nil {
 			l.fail(err, cancel)
 			return
@@ -108,6 +116,13 @@ func (l *load) call(ctx context.Context, stop <-chan struct{}, cancel func()) {
 			l.mu.Unlock()
 		}
 	}
+}
+
+func (l *load) start(ctx context.Context) (string, error) {
+	if l.manner.stream {
+		return l.streams.start(ctx, l.definition)
+	}
+	return l.engine.start(ctx, l.definition)
 }
 
 func (l *load) of(instance string) *pending {
@@ -152,9 +167,14 @@ func (l *load) complete(ctx context.Context, name string, jobs []job) error {
 				return err
 			}
 		}
-		if p := l.of(j.InstanceID); p.left.Add(-1) == 0 {
-			close(p.done)
-		}
+		l.ended(j.InstanceID)
 	}
 	return nil
+}
+
+// ended counts a job of an instance that was completed.
+func (l *load) ended(instance string) {
+	if p := l.of(instance); p.left.Add(-1) == 0 {
+		close(p.done)
+	}
 }

@@ -64,9 +64,25 @@ func run(ctx context.Context, o options, r *frame.Run) error {
 	if err != nil {
 		return err
 	}
+	if err := b.measureRows(ctx, binary); err != nil || b.dispatch == 0 {
+		return err
+	}
+	ways, err := b.measureDispatches(ctx, binary)
+	if len(ways.Ways) > 0 {
+		r.Report("dispatch", ways)
+	}
+	return err
+}
+
+// measureRows measures and reports the rows, as far as it came.
+func (b *bench) measureRows(ctx context.Context, binary string) error {
 	var all figures
-	defer func() { r.Report("rows", all) }()
-	for range o.rounds {
+	defer func() {
+		if len(all) > 0 {
+			b.Report("rows", all)
+		}
+	}()
+	for range b.rounds {
 		found, err := b.round(ctx, binary)
 		all = append(all, found...)
 		if err != nil {
@@ -82,15 +98,18 @@ func (b *bench) round(ctx context.Context, binary string) (all figures, err erro
 	documented := row{Name: "one request each, short polling", manner: manner{batch: 1}}
 	long := row{Name: "one request each, long poll", manner: manner{batch: 1, wait: 10 * time.Second}}
 	batches := row{Name: "batches, long poll", manner: manner{batch: b.batch, wait: 10 * time.Second}}
+	stream := row{Name: "gRPC stream", manner: manner{batch: b.batch, stream: true}}
 	for _, e := range []struct {
 		name  string
 		start func() (*engine, error)
 		rows  []row
 	}{
 		{"peer", func() (*engine, error) { return b.startPeer(ctx) }, []row{documented}},
-		{"lifecycle off", func() (*engine, error) { return b.startMillrace(ctx, binary, "api,workflows", false) }, []row{documented, long, batches}},
-		{"lifecycle on", func() (*engine, error) { return b.startMillrace(ctx, binary, "api,workflows,relay", true) }, []row{documented, long, batches}},
-		{"all roles", func() (*engine, error) { return b.startMillrace(ctx, binary, "", true) }, []row{documented}},
+		{"lifecycle off", func() (*engine, error) { return b.startMillrace(ctx, "lifecycle-off", binary, "api,workflows", false) }, []row{documented, long, batches, stream}},
+		{"lifecycle on", func() (*engine, error) {
+			return b.startMillrace(ctx, "lifecycle-on", binary, "api,workflows,relay", true)
+		}, []row{documented, long, batches, stream}},
+		{"all roles", func() (*engine, error) { return b.startMillrace(ctx, "all-roles", binary, "", true) }, []row{documented}},
 	} {
 		if e.name == "peer" && b.peer == "" {
 			continue
@@ -132,6 +151,14 @@ func (b *bench) measure(ctx context.Context, e *engine, n int, r row) (figure, e
 		return figure{}, err
 	}
 	l := &load{options: b.options, engine: e.contract, manner: r.manner, definition: jobType, jobType: jobType}
+	if r.manner.stream {
+		conns, err := dialStreams(e.grpc)
+		if err != nil {
+			return figure{}, err
+		}
+		defer conns.close()
+		l.streams = conns
+	}
 	var meter servers.Meter
 	var began, ended reading
 	var forgot error

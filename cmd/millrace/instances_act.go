@@ -38,7 +38,12 @@ func (c *cli) stepListing(steps []client.StepExecution) listing[client.StepExecu
 		name:  func(s client.StepExecution) string { return s.ID },
 		empty: "no steps",
 		columns: []column[client.StepExecution]{
-			{title: "STEP", cell: func(s client.StepExecution) string { return s.StepID }},
+			{title: "STEP", cell: func(s client.StepExecution) string {
+				if s.CompensatesStep != "" {
+					return compensationOf(s.CompensatesStep)
+				}
+				return s.StepID
+			}},
 			{title: "TYPE", cell: func(s client.StepExecution) string { return s.StepType }},
 			{title: "STATUS", cell: func(s client.StepExecution) string { return s.Status }, paint: func(s client.StepExecution) int {
 				return map[string]int{"FAILED": red, "COMPLETED": green, "RUNNING": blue, "SKIPPED": plain}[s.Status]
@@ -51,7 +56,6 @@ func (c *cli) stepListing(steps []client.StepExecution) listing[client.StepExecu
 				}
 				return span(s.EndedAt.Sub(s.StartedAt))
 			}},
-			{title: "UNDOES", wide: true, cell: func(s client.StepExecution) string { return dash(s.CompensatesStep) }},
 			{title: "OUTPUT", cell: func(s client.StepExecution) string { return shorten(dash(string(s.Output)), wide) }},
 			{title: "FAILURE", cell: func(s client.StepExecution) string { return shorten(dash(s.FailureReason), wide) }},
 		},
@@ -89,7 +93,7 @@ func (c *cli) auditListing(lines []client.AuditLine) listing[client.AuditLine] {
 		columns: []column[client.AuditLine]{
 			{title: "TIME", cell: func(l client.AuditLine) string { return l.At.UTC().Format("2006-01-02T15:04:05.000Z") }},
 			{title: "KIND", cell: func(l client.AuditLine) string { return l.Kind }},
-			{title: "STEP", cell: func(l client.AuditLine) string { return dash(auditDetail(l).StepID) }},
+			{title: "STEP", cell: func(l client.AuditLine) string { return dash(auditDetail(l).step()) }},
 			{title: "BY", cell: func(l client.AuditLine) string { return dash(l.Actor) }},
 			{title: "VERSION", wide: true, cell: func(l client.AuditLine) string { return fmt.Sprint(l.Version) }},
 			{title: "DETAIL", cell: func(l client.AuditLine) string { return shorten(dash(auditDetail(l).text()), wide) }},
@@ -99,12 +103,14 @@ func (c *cli) auditListing(lines []client.AuditLine) listing[client.AuditLine] {
 
 // entry is what lines of the audit log have in common.
 type entry struct {
-	StepID  string          `json:"step_id"`
-	Attempt int             `json:"attempt"`
-	Name    string          `json:"name"`
-	Reason  string          `json:"reason"`
-	Output  json.RawMessage `json:"output"`
-	Failure *struct {
+	StepID string `json:"step_id"`
+	// Compensates is the number of the step that is undone, which has the same id.
+	Compensates int             `json:"compensates"`
+	Attempt     int             `json:"attempt"`
+	Name        string          `json:"name"`
+	Reason      string          `json:"reason"`
+	Output      json.RawMessage `json:"output"`
+	Failure     *struct {
 		Code    string `json:"code"`
 		Message string `json:"message"`
 	} `json:"failure"`
@@ -115,6 +121,14 @@ func auditDetail(l client.AuditLine) entry {
 	var e entry
 	_ = json.Unmarshal(l.Detail, &e)
 	return e
+}
+
+// step is the step that a line is about.
+func (e entry) step() string {
+	if e.Compensates > 0 {
+		return compensationOf(e.StepID)
+	}
+	return e.StepID
 }
 
 func (e entry) text() string {
@@ -196,7 +210,7 @@ func (c *cli) printAudit(l client.AuditLine) error {
 		return c.document(c.out, l)
 	}
 	detail := auditDetail(l)
-	line := fmt.Sprintf("%s  %-24s %s", l.At.UTC().Format("15:04:05.000"), l.Kind, detail.StepID)
+	line := fmt.Sprintf("%s  %-24s %s", l.At.UTC().Format("15:04:05.000"), l.Kind, detail.step())
 	if text := detail.text(); text != "" {
 		line += "  " + shorten(text, c.output == "wide")
 	}

@@ -64,10 +64,12 @@ func TestInstancesAreShown(t *testing.T) {
 	c.api.answers("GET /v1/instances/"+id1, 200, waitingLoan)
 	c.api.answers("GET /v1/instances/"+id1+"/history", 200, `{"items":[
 		{"id":"x.1","instanceId":"x","stepId":"validate","stepType":"SERVICE_TASK","attemptNumber":1,"status":"COMPLETED","startedAt":"2026-03-01T11:58:00Z","endedAt":"2026-03-01T11:58:01Z","output":{"ok":true}},
-		{"id":"x.2","instanceId":"x","stepId":"manual-review-task","stepType":"USER_TASK","attemptNumber":1,"status":"RUNNING","startedAt":"2026-03-01T11:58:01Z"}]}`)
+		{"id":"x.2","instanceId":"x","stepId":"manual-review-task","stepType":"USER_TASK","attemptNumber":1,"status":"RUNNING","startedAt":"2026-03-01T11:58:01Z"},
+		{"id":"x.3","instanceId":"x","stepId":"validate","stepType":"SERVICE_TASK","attemptNumber":1,"status":"COMPLETED","startedAt":"2026-03-01T11:58:02Z","endedAt":"2026-03-01T11:58:03Z","compensatesStep":"validate"}]}`)
 	c.api.answers("GET /v1/instances/"+id1+"/audit", 200, `{"items":[
 		{"at":"2026-03-01T11:58:00.123Z","actor":"worker-1","kind":"job-failed","instanceId":"x","version":2,"detail":{"step_id":"validate","failure":{"code":"down","message":"no answer"}}},
-		{"at":"2026-03-01T11:58:01Z","actor":"","kind":"step-completed","instanceId":"x","version":3,"detail":{"step_id":"validate","output":{"ok":true}}}]}`)
+		{"at":"2026-03-01T11:58:01Z","actor":"","kind":"step-completed","instanceId":"x","version":3,"detail":{"step_id":"validate","output":{"ok":true}}},
+		{"at":"2026-03-01T11:58:02Z","actor":"","kind":"step-entered","instanceId":"x","version":4,"detail":{"step":3,"step_id":"validate","compensates":1}}]}`)
 	for name, line := range map[string]string{
 		"instances": "instances list", "instances_wide": "instances list -o wide", "instance": "instances get " + id1,
 		"instance_history": "instances history " + id1, "instance_audit": "instances audit " + id1,

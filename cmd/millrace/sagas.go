@@ -88,7 +88,7 @@ func (c *cli) sagaListing(found []client.Saga, single bool) listing[client.Saga]
 			{title: "ID", cell: func(s row) string { return s.ID }},
 			{title: "NAME", cell: func(s row) string { return dash(s.Name) }},
 			{title: "STATUS", cell: func(s row) string { return dash(s.Status) }, paint: func(s row) int { return sagaColour(s.Status) }},
-			{title: "STEP", cell: func(s row) string { return dash(s.Step) }},
+			{title: "STEP", cell: func(s row) string { return dash(sagaStep(s)) }},
 			{title: "BUSINESS KEY", cell: func(s row) string { return dash(s.BusinessKey) }},
 			{title: "STARTED", cell: func(s row) string { return started(now, s.Started) }},
 			{title: "TOOK", cell: func(s row) string { return took(now, s.Started, s.Finished) }},
@@ -96,6 +96,20 @@ func (c *cli) sagaListing(found []client.Saga, single bool) listing[client.Saga]
 		},
 	}
 }
+
+// sagaStep is where a saga is. Events of compensations name the step that they undo.
+func sagaStep(s client.Saga) string {
+	switch s.Status {
+	case "COMPENSATING", "COMPENSATED", "NEEDS_ATTENTION", "RESOLVED":
+		if _, undone := s.Steps["compensate:"+s.Step]; undone {
+			return compensationOf(s.Step)
+		}
+	}
+	return s.Step
+}
+
+// compensationOf names what undoes a step.
+func compensationOf(step string) string { return "compensation of " + step }
 
 func sagaColour(status string) int {
 	switch status {
@@ -188,7 +202,7 @@ func (c *cli) showTimeline(w io.Writer, t client.SagaTimeline) error {
 func sagaWords(m client.SagaMoment) string {
 	step := m.Step
 	if m.Compensation {
-		step = "compensation of " + step
+		step = compensationOf(step)
 	}
 	switch m.Event {
 	case "step_started":

@@ -28,6 +28,20 @@ func TestSagasAreListedAndShown(t *testing.T) {
 	assert.JSONEq(t, sagaRead, c.out.String())
 }
 
+func TestASagaThatUndoesSaysWhat(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ status, step, says string }{
+		{"COMPENSATING", "pay", "compensation of pay"}, {"NEEDS_ATTENTION", "pay", "compensation of pay"},
+		{"COMPENSATING", "ship", "ship"}, // which failed, before anything is undone
+		{"RUNNING", "pay", "pay"},        // again, after a person had it go on from there
+	} {
+		c := newConsole(t)
+		c.api.answers("GET /v1/sagas/"+id1, 200, `{"id":"`+id1+`","name":"order","status":"`+test.status+`","step":"`+test.step+`","steps":{"`+test.step+`":{},"compensate:pay":{}}}`)
+		require.Equal(t, exitOK, c.run("sagas", "get", id1))
+		assert.Regexp(t, test.status+`\s+`+test.says+`\s`, c.out.String())
+	}
+}
+
 func TestTheTimelineOfASagaIsReadable(t *testing.T) {
 	t.Parallel()
 	c := newConsole(t)

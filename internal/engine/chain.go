@@ -103,10 +103,10 @@ func (e *Engine) hasten(ctx context.Context) error {
 		UPDATE wf_timers t SET due_at = clock_timestamp()
 		FROM (
 			SELECT instance_id, step, kind, index FROM wf_timers
-			WHERE kind = $1 AND due_at > clock_timestamp() LIMIT $2 FOR UPDATE SKIP LOCKED
+			WHERE kind = 'next' AND due_at > clock_timestamp() LIMIT $1 FOR UPDATE SKIP LOCKED
 		) AS owed
 		WHERE t.instance_id = owed.instance_id AND t.step = owed.step AND t.kind = owed.kind AND t.index = owed.index`,
-		string(timerNext), hasteBatch)
+		hasteBatch)
 	if err != nil {
 		return fmt.Errorf("hasten workflows that are to follow others: %w", err)
 	}

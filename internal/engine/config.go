@@ -30,7 +30,10 @@ type Jobs interface {
 	// Lock is preceded by what turns off reading tables from end to end.
 	Lock(b *pgx.Batch, ids []uuid.UUID, locked map[uuid.UUID]jobs.Held)
 	Queue(b *pgx.Batch, w jobs.Writes) (jobs.Queued, error)
-	Woken(types []string)
+	// Committed and Abandoned tell what became of a transaction that Queue was part of, when
+	// Writes.Handing was set. Committed is called after every commit.
+	Committed(q jobs.Queued, doubtful ...jobs.Queued)
+	Abandoned(q jobs.Queued)
 	// Prepare tells of types of which there may be jobs soon. It does not block.
 	Prepare(types []string)
 }

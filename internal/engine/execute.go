@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/millrace/millrace/internal/jobs"
 	"github.com/millrace/millrace/internal/outbox"
 	"github.com/millrace/millrace/internal/postgres"
 )
@@ -49,6 +50,8 @@ type outcome struct {
 	written *written
 	// errs are the requests' own, in their order.
 	errs []error
+	// doubtful are what attempts before have queued of which nothing was heard.
+	doubtful []jobs.Queued
 }
 
 // transact runs a transaction until it is committed, or cannot be.
@@ -58,13 +61,21 @@ func (e *Engine) transact(ctx context.Context, batch []*request) (o outcome, err
 	began := time.Now()
 	defer func() { e.metrics.transaction.WithLabelValues("workflow").Observe(time.Since(began).Seconds()) }()
 	e.metrics.size.Observe(float64(len(batch)))
+	var doubtful []jobs.Queued
 	for attempt := 1; ; attempt++ {
 		o, err = e.attempt(ctx, batch)
+		o.doubtful = doubtful
 		if errors.Is(err, postgres.ErrInDoubt) {
 			if err = e.resolve(ctx, o.unit, err); err == nil {
 				e.config.Signals.Wake(outbox.WakeName)
 				return o, nil
 			}
+			if o.unit.xid == "" { // nobody knows yet
+				doubtful = append(doubtful, o.written.jobs)
+			}
+		}
+		if err != nil {
+			e.config.Jobs.Abandoned(o.written.jobs)
 		}
 		if constraint, ok := postgres.UniqueViolation(err); ok && constraint == instanceKey {
 			// Somebody has started an instance under that id since, or we have without knowing.
@@ -175,7 +186,7 @@ func (u *unit) judge(ctx context.Context, batch []*request) ([]error, error) {
 // finish hands on what a committed transaction has written, and answers its requests.
 func (e *Engine) finish(ctx context.Context, batch []*request, o outcome) {
 	u := o.unit
-	e.committed(u, o.written)
+	e.committed(u, o.written, o.doubtful...)
 	for i, r := range batch {
 		r.reply(o.errs[i])
 	}
@@ -183,13 +194,11 @@ func (e *Engine) finish(ctx context.Context, batch []*request, o outcome) {
 }
 
 // committed tells whoever waits for what a unit has written.
-func (e *Engine) committed(u *unit, w *written) {
+func (e *Engine) committed(u *unit, w *written, doubtful ...jobs.Queued) {
 	if w.outbox.Any() && !e.config.Handover.Hand(&w.outbox) {
 		e.config.Signals.Wake(outbox.WakeName)
 	}
-	if len(w.jobs.Types) > 0 {
-		e.config.Jobs.Woken(w.jobs.Types)
-	}
+	e.config.Jobs.Committed(w.jobs, doubtful...)
 	for _, id := range u.ended {
 		e.watch.ended(id)
 	}

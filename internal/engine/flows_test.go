@@ -1,8 +1,10 @@
 package engine_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -11,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/millrace/millrace/internal/engine"
+	"github.com/millrace/millrace/internal/lease"
 	"github.com/millrace/millrace/internal/workflow"
 )
 
@@ -202,6 +205,12 @@ func TestAChainWaitsForItsDefinition(t *testing.T) {
 	assert.Contains(t, w.kinds(i.ID), string(workflow.NextDelayed))
 	assert.Equal(t, 1, int(w.counted("millrace_engine_next_delayed_total")))
 	w.timers()
+	assert.Empty(t, w.gauge("millrace_engine_next_owed"), "nobody counts yet")
+	leases := lease.NewManager(w.pool, "test", time.Minute, nil)
+	stopCounting := w.run(func(ctx context.Context) error { return w.RunHousekeeping(ctx, leases) })
+	require.Eventually(t, func() bool { return slices.Equal(w.gauge("millrace_engine_next_owed"), []float64{1}) }, patience, 10*time.Millisecond)
+	stopCounting()
+	assert.Empty(t, w.gauge("millrace_engine_next_owed"), "somebody else counts")
 
 	// It is tried again, and again with a longer pause.
 	hurry := `WITH u AS (UPDATE wf_timers SET due_at = clock_timestamp() WHERE instance_id = $1 AND kind = 'next' RETURNING index) SELECT coalesce(max(index), -1) FROM u`

@@ -23,17 +23,22 @@ const (
 )
 
 // RunHousekeeping looks after signals that are kept, counts the instances that need
-// attention, and removes those that ended longer ago than Config.Retention, until ctx ends. Of the processes that run it one does
-// it at a time. The engine of its process must run.
+// attention and those whose follower is owed, and removes those that ended longer ago than
+// Config.Retention, until ctx ends. Of the processes that run it one does it at a time. The
+// engine of its process must run.
 func (e *Engine) RunHousekeeping(ctx context.Context, leases Leases) error {
 	return leases.Run(ctx, housekeepingLease, func(ctx context.Context, _ *lease.Held) error {
 		ticker := time.NewTicker(signalSweep)
 		defer ticker.Stop()
 		defer e.metrics.attention.Reset()
+		defer e.metrics.owed.Reset()
 		var retained time.Time
 		for {
 			if err := e.countAttention(ctx); err != nil && ctx.Err() == nil {
 				e.log.WarnContext(ctx, "instances that need attention cannot be counted", "error", err)
+			}
+			if err := e.countOwed(ctx); err != nil && ctx.Err() == nil {
+				e.log.WarnContext(ctx, "workflows that are to follow others cannot be counted", "error", err)
 			}
 			if err := e.sweepSignals(ctx); err != nil && ctx.Err() == nil {
 				e.log.WarnContext(ctx, "signals cannot be looked after", "error", err)
@@ -69,6 +74,17 @@ func (e *Engine) countAttention(ctx context.Context) error {
 		e.metrics.attention.WithLabelValues(kind).Set(float64(n))
 	}
 	return nil
+}
+
+// countOwed counts the instances that have completed and whose follower could not be
+// started yet (chain). Each has one timer of that kind.
+func (e *Engine) countOwed(ctx context.Context) error {
+	var n int
+	err := e.config.Pool.QueryRow(ctx, `SELECT count(*) FROM wf_timers WHERE kind = 'next'`).Scan(&n)
+	if err == nil {
+		e.metrics.owed.WithLabelValues().Set(float64(n))
+	}
+	return err
 }
 
 // RemoveEnded removes the instances that ended longer ago than Config.Retention, with

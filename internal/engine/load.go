@@ -24,13 +24,16 @@ func (w *writes) Exec(_ context.Context, sql string, args ...any) (pgconn.Comman
 
 // clockSQL begins every transaction that reads. Its statements look up some rows by their
 // keys, in tables that may have grown a thousandfold since a plan was made for them: what
-// reads a table from end to end, or hashes it, is never right.
+// reads a table from end to end, or hashes it, is never right. For the same reason a plan is
+// as good for one row as for a hundred; to make one anew for each length of the arrays
+// costs more than to carry it out.
 const clockSQL = `SELECT clock_timestamp(), pg_current_xact_id()::text,
 	set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
-	set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true)`
+	set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true),
+	set_config('plan_cache_mode', 'force_generic_plan', true)`
 
 // foreignClockSQL is clockSQL for a transaction that others use too.
-const foreignClockSQL = `SELECT clock_timestamp(), pg_current_xact_id()::text, '', '', '', ''`
+const foreignClockSQL = `SELECT clock_timestamp(), pg_current_xact_id()::text, '', '', '', '', ''`
 
 // lockSQL locks instances in the order of their ids: those named, those of jobs, and those
 // that wait for a signal under a key.
@@ -105,7 +108,7 @@ func (u *unit) load(b *writes, w wanted) {
 	}
 	b.Queue(sql).QueryRow(func(r pgx.Row) error {
 		var off string
-		return r.Scan(&u.now, &u.xid, &off, &off, &off, &off)
+		return r.Scan(&u.now, &u.xid, &off, &off, &off, &off, &off)
 	})
 	if w.locks() {
 		names, keys := make([]string, len(w.waits)), make([]string, len(w.waits))

@@ -205,6 +205,21 @@ func (w *world) counted(name string) float64 {
 	return 0
 }
 
+// gauge has the values of a gauge; none before it was set.
+func (w *world) gauge(name string) (values []float64) {
+	w.t.Helper()
+	families, err := w.metrics.Gather()
+	require.NoError(w.t, err)
+	for _, f := range families {
+		if f.GetName() == name {
+			for _, m := range f.GetMetric() {
+				values = append(values, m.GetGauge().GetValue())
+			}
+		}
+	}
+	return values
+}
+
 // sound checks what always holds: journals without gaps that fit their instances, and
 // nothing that is left over of those that have ended.
 func (w *world) sound() {

@@ -25,6 +25,8 @@ type metrics struct {
 	delayed   prometheus.Counter
 	late      prometheus.Counter
 	attention *prometheus.GaugeVec
+	// owed has a row while it is counted here, and no label.
+	owed *prometheus.GaugeVec
 }
 
 func newMetrics(reg prometheus.Registerer, e *Engine) *metrics {
@@ -61,11 +63,14 @@ func newMetrics(reg prometheus.Registerer, e *Engine) *metrics {
 	m.attention = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "millrace_engine_instances_needing_attention", Help: "Sagas and workflows in NEEDS_ATTENTION, by kind, in the process that does the housekeeping."},
 		[]string{"kind"})
+	m.owed = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "millrace_engine_next_owed", Help: "Instances that have completed and whose following workflow is not started yet, since its definition is not there, in the process that does the housekeeping."},
+		nil)
 	waiting := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "millrace_engine_requests_waiting", Help: "Requests that wait for a transaction of the workflow engine."},
 		func() float64 { return float64(e.queue.length()) })
 	if reg != nil {
-		reg.MustRegister(m.started, m.completed, m.steps, m.transaction, locks, m.size, m.refused, m.repeated, m.fired, m.purged, m.delayed, m.late, m.attention, waiting)
+		reg.MustRegister(m.started, m.completed, m.steps, m.transaction, locks, m.size, m.refused, m.repeated, m.fired, m.purged, m.delayed, m.late, m.attention, m.owed, waiting)
 	}
 	return m
 }

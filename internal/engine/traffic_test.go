@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/millrace/millrace/internal/engine"
 	"github.com/millrace/millrace/internal/jobs"
+	"github.com/millrace/millrace/internal/workflow"
 )
 
 // traffic counts what goes to the database: statements, and round trips, of which each
@@ -156,4 +158,41 @@ func TestEventsCarryTheTraceOfTheirRequest(t *testing.T) {
 	events := w.queryInt(`SELECT count(*) FROM outbox_events`)
 	assert.Positive(t, events)
 	assert.Equal(t, events, w.queryInt(`SELECT count(*) FROM outbox_events WHERE position(convert_to($1, 'UTF8') IN headers) > 0`, id.String()))
+}
+
+// Between a start and the completion of its job, a worker that waits costs nothing: the job
+// begins in its hands.
+func TestAWorkerThatWaitsCostsNothing(t *testing.T) {
+	t.Parallel()
+	var store *jobs.Store
+	w := newWorld(t, func(c *engine.Config) {
+		var err error
+		store, err = jobs.NewStore(jobs.Config{Pool: c.Pool, Poll: time.Hour})
+		require.NoError(t, err)
+		c.Transactions, c.Jobs = 1, store
+	})
+	w.run(store.Run)
+	w.define(oneStep)
+	cycle := func() {
+		got := make(chan []jobs.Job, 1)
+		go func() {
+			list, err := store.Claim(t.Context(), jobs.ClaimRequest{WorkerID: "w1", Types: []string{"work"}, Max: 1, Wait: jobs.WaitMax})
+			assert.NoError(t, err)
+			got <- list
+		}()
+		require.Eventually(t, func() bool { return store.Waiting() == 1 }, patience, time.Millisecond)
+		i := w.start("one", `{}`)
+		list := <-got
+		require.Len(t, list, 1)
+		w.complete(list[0], `{"done": true}`)
+		require.Equal(t, workflow.Completed, w.get(i.ID).Status)
+	}
+	// At first statements are prepared, the clock is read and somebody looks for jobs.
+	var statements, rounds int
+	require.Eventually(t, func() bool {
+		statements, rounds = w.traffic.count(cycle)
+		return rounds == 4 // one for the start, two for the completion, and our own look
+	}, patience, time.Millisecond, "%d round trips", rounds)
+	assert.LessOrEqual(t, statements, 6+1+9+1, "%v", w.traffic.texts)
+	w.sound()
 }

@@ -43,6 +43,8 @@ func (u *unit) write(ctx context.Context, b *writes, w *written) error {
 	if err := u.writeJournal(b); err != nil {
 		return err
 	}
+	// Only a transaction of the engine's own is followed to its end.
+	u.jobWrite.Handing = !u.foreign
 	queued, err := u.engine.config.Jobs.Queue(&b.Batch, u.jobWrite)
 	if err != nil {
 		return fmt.Errorf("write jobs: %w", err)
@@ -163,6 +165,15 @@ func (a *instanceArrays) add(l *live) error {
 	return nil
 }
 
+// column is an array for unnest, or none when all of it is null, which comes to the same and
+// costs nothing.
+func column[T any](values []*T) []*T {
+	if slices.ContainsFunc(values, func(v *T) bool { return v != nil }) {
+		return values
+	}
+	return nil
+}
+
 func (a *instanceArrays) insert(b *writes) {
 	b.Queue(`
 		INSERT INTO wf_instances (id, kind, definition_id, definition_version, business_key, tenant, user_id, priority, depth,
@@ -178,9 +189,10 @@ func (a *instanceArrays) insert(b *writes) {
 			AS u(id, kind, definition_id, definition_version, business_key, tenant, user_id, priority, depth,
 			parent_instance_id, parent_activity, parent_attempt, execution_id, previous_instance_id, correlation_id, started_at,
 			status, version, lifecycle_version, saga_version, variables, state, failure_reason, trouble, next_instance_id, updated_at, ended_at)`,
-		a.ids, a.kinds, a.definitions, a.definitionVersions, a.businessKeys, a.tenants, a.users, a.priorities, a.depths,
-		a.parents, a.parentActivities, a.parentAttempts, a.executions, a.previous, a.correlations, a.started,
-		a.statuses, a.versions, a.lifecycles, a.sagas, a.variables, a.states, a.reasons, a.troubles, a.nexts, a.updated, a.ended)
+		a.ids, a.kinds, a.definitions, a.definitionVersions, column(a.businessKeys), a.tenants, a.users, a.priorities, a.depths,
+		column(a.parents), column(a.parentActivities), column(a.parentAttempts), column(a.executions), column(a.previous),
+		column(a.correlations), a.started, a.statuses, a.versions, a.lifecycles, a.sagas, column(a.variables), a.states,
+		column(a.reasons), column(a.troubles), column(a.nexts), a.updated, column(a.ended))
 }
 
 func (a *instanceArrays) update(b *writes) {
@@ -193,7 +205,8 @@ func (a *instanceArrays) update(b *writes) {
 			$10::uuid[], $11::timestamptz[], $12::timestamptz[])
 			AS u(id, status, version, lifecycle_version, saga_version, variables, state, failure_reason, trouble, next_instance_id, updated_at, ended_at)
 		WHERE i.id = u.id`,
-		a.ids, a.statuses, a.versions, a.lifecycles, a.sagas, a.variables, a.states, a.reasons, a.troubles, a.nexts, a.updated, a.ended)
+		a.ids, a.statuses, a.versions, a.lifecycles, a.sagas, column(a.variables), a.states,
+		column(a.reasons), column(a.troubles), column(a.nexts), a.updated, column(a.ended))
 }
 
 func (u *unit) writeJournal(b *writes) error {

@@ -165,6 +165,8 @@ type outcome struct {
 	jobs []taken
 	// contended: there was something, but others had it locked.
 	contended bool
+	// limited: some of the types have limits.
+	limited bool
 	// again, when it is not 0, is when a limit lets something through.
 	again time.Duration
 }
@@ -175,7 +177,7 @@ func (s *Store) take(types []string, workers []string, leases []int32) (outcome,
 	ctx, cancel := context.WithTimeout(context.Background(), claimTimeout)
 	defer cancel()
 	free, limited := s.limits.split(ctx, types)
-	var o outcome
+	o := outcome{limited: len(limited) > 0}
 	if len(free) > 0 {
 		list, err := claim(ctx, s.pool, claimSQL, free, workers, leases)
 		if err != nil {

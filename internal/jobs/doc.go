@@ -34,6 +34,12 @@
 // Dispatches sends them. A process that is started in the other mode takes over what it
 // finds: see Dispatches.
 //
+// # Handing
+//
+// A job that begins while a claim of the same process waits for its type is inserted as
+// that claim's (Writes.Handing): nothing has to look for it. The claim is set aside until
+// Committed or Abandoned says what became of the transaction. See docs/adr/0048.
+//
 // # Crashes
 //
 // Everything is a row. A process that dies between the commit and a wake-up leaves a job

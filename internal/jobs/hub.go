@@ -32,6 +32,10 @@ type hub struct {
 	closed bool
 	// due is when jobs of a type that nobody may claim yet become due, the next of each.
 	due map[string]dueTimer
+	// quiet has the lanes for which there is nothing, with their types: see calm. It is only
+	// kept while watching.
+	quiet    map[string][]string
+	watching bool
 	// turn rotates types, so that none comes first for ever.
 	turn int
 	// arrivals numbers waiters.
@@ -53,6 +57,8 @@ type lane struct {
 	running bool
 	// dirty is true when there may be jobs that no statement has looked for yet.
 	dirty bool
+	// stale is set when somebody has told of a job since the last statement began.
+	stale bool
 	// retry looks again after a pause, at retryAt; nil: that is not asked for.
 	retry   *time.Timer
 	retryAt time.Time
@@ -77,7 +83,7 @@ type answer struct {
 }
 
 func newHub(s *Store) *hub {
-	return &hub{store: s, lanes: make(map[string]*lane), due: make(map[string]dueTimer)}
+	return &hub{store: s, lanes: make(map[string]*lane), quiet: make(map[string][]string), due: make(map[string]dueTimer)}
 }
 
 // claim waits in the lane of its types for an answer.
@@ -105,17 +111,23 @@ func (h *hub) claim(ctx context.Context, r ClaimRequest) ([]Job, error) {
 func (h *hub) join(r ClaimRequest) *waiter {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	key := strings.Join(r.Types, "\x00")
-	l := h.lanes[key]
-	if l == nil {
-		l = &lane{key: key, types: r.Types, waiters: list.New()}
-		h.lanes[key] = l
-	}
+	l := h.lane(r.Types)
 	h.arrivals++
 	w := &waiter{request: r, arrival: h.arrivals, patient: r.Wait > 0 && !h.closed, lane: l, answer: make(chan answer, 1)}
 	w.place = l.waiters.PushBack(w)
-	h.start(l)
+	h.look(l, w)
 	return w
+}
+
+// lane returns the lane of some types. The caller holds the lock.
+func (h *hub) lane(types []string) *lane {
+	key := strings.Join(types, "\x00")
+	l := h.lanes[key]
+	if l == nil {
+		l = &lane{key: key, types: types, waiters: list.New()}
+		h.lanes[key] = l
+	}
+	return l
 }
 
 // lose ends the patience of a waiter: it takes what the statement brings that runs, or
@@ -183,7 +195,8 @@ func (h *hub) run(l *lane) {
 			}
 			return
 		}
-		l.dirty = false
+		l.dirty, l.stale = false, false
+		delete(h.quiet, l.key)
 		group, workers, leases := l.group()
 		h.turn++
 		types := rotated(l.types, h.turn)
@@ -199,7 +212,12 @@ func (h *hub) run(l *lane) {
 // the lock.
 func (h *hub) stop(l *lane) {
 	l.running, l.dirty = false, false
-	if l.waiters.Len() > 0 {
+	h.drop(l)
+}
+
+// drop forgets a lane that nobody waits in. The caller holds the lock.
+func (h *hub) drop(l *lane) {
+	if l.running || l.waiters.Len() > 0 {
 		return
 	}
 	delete(h.lanes, l.key)
@@ -253,6 +271,9 @@ func (h *hub) settle(l *lane, group []*waiter, last uint64, asked int, o outcome
 		h.tell(l, last, o, err)
 	}
 	l.dirty = l.dirty || full
+	if err == nil {
+		h.calm(l, o)
+	}
 	h.later(l, o)
 	h.mu.Unlock()
 
@@ -328,8 +349,10 @@ func (h *hub) wake(jobType string, n int) int { return h.wakeBut(jobType, n, nil
 func (h *hub) wakeBut(jobType string, n int, but *lane) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.stir(jobType)
 	var asking []*lane
 	for _, l := range h.lanes {
+		l.stale = l.stale || slices.Contains(l.types, jobType)
 		if l != but && l.waiters.Len() > 0 && slices.Contains(l.types, jobType) {
 			asking = append(asking, l)
 		}
@@ -361,7 +384,9 @@ func (l *lane) room(enough int) int {
 func (h *hub) wakeAll() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	clear(h.quiet)
 	for _, l := range h.lanes {
+		l.stale = true
 		if l.waiters.Len() > 0 {
 			h.start(l)
 		}

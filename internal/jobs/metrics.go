@@ -10,6 +10,7 @@ type metrics struct {
 	polls                    *prometheus.CounterVec
 	jobs, retries, expired   prometheus.Counter
 	quarantined, dispatched  prometheus.Counter
+	handed                   prometheus.Counter
 	conflicts, lockConflicts prometheus.Counter
 	latency                  []prometheus.Histogram
 	backlog                  prometheus.Gauge
@@ -39,6 +40,10 @@ func newMetrics(reg prometheus.Registerer, mode Mode) *metrics {
 		jobs: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "millrace_jobs_claimed_total",
 			Help: "Jobs that workers claimed.",
+		}),
+		handed: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "millrace_jobs_handed_total",
+			Help: "Claimed jobs that began in the hands of a claim that waited, without a statement of their own.",
 		}),
 		conflicts: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "workflow_engine_job_lock_conflicts_total",
@@ -81,7 +86,7 @@ func newMetrics(reg prometheus.Registerer, mode Mode) *metrics {
 		reg.MustRegister(m.backlog, m.dispatched)
 		return m
 	}
-	reg.MustRegister(m.polls, m.jobs, m.conflicts, m.lockConflicts)
+	reg.MustRegister(m.polls, m.jobs, m.handed, m.conflicts, m.lockConflicts)
 	for _, h := range m.latency {
 		reg.MustRegister(h)
 	}

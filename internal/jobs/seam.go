@@ -115,6 +115,9 @@ type Writes struct {
 	// Cancel voids jobs, Hold keeps them from being claimed while their instance is
 	// suspended, Release ends that. Jobs that have ended, or are not there, are passed over.
 	Cancel, Hold, Release []uuid.UUID
+	// Handing lets jobs that begin go to claims that wait, in the same transaction. What became
+	// of it has to be told then: see Store.Committed and Store.Abandoned.
+	Handing bool
 }
 
 // Queued is what follows from Writes that were queued.
@@ -124,6 +127,10 @@ type Queued struct {
 	// Types are the types of which jobs can be claimed once the transaction is committed,
 	// once for each job: Store.Woken takes them.
 	Types []string
+	// handing has the jobs that begin in somebody's hands, if any, inserted the ids of all
+	// that begin.
+	handing  *handing
+	inserted []uuid.UUID
 }
 
 // Expired is a lease that ran out.

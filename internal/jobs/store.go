@@ -127,6 +127,8 @@ func (s *Store) Run(ctx context.Context) error {
 	limits, stopLimits := s.signals.Subscribe(wakeLimits)
 	defer stopLimits()
 	defer s.hub.close()
+	s.hub.watch(true)
+	defer s.hub.watch(false)
 	if s.topics != nil {
 		done := make(chan struct{})
 		go func() { defer close(done); s.topics.run(ctx) }()

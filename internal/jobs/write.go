@@ -3,6 +3,7 @@ package jobs
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -89,10 +90,12 @@ const (
 // and for afterwards.
 func (s *Store) Queue(b *pgx.Batch, w Writes) (Queued, error) {
 	var q Queued
-	if err := s.queueInsert(b, w.Insert, &q); err != nil {
+	if err := s.queueInsert(b, w, &q); err != nil {
+		s.Abandoned(q)
 		return Queued{}, err
 	}
 	if err := s.queueAgain(b, w.Again, &q); err != nil {
+		s.Abandoned(q)
 		return Queued{}, err
 	}
 	s.queueFinish(b, w.Finish, &q)
@@ -144,37 +147,82 @@ func (s *Store) offer(r ready, runAt time.Time, q *Queued) (uuid.NullUUID, error
 	return uuid.NullUUID{UUID: id, Valid: true}, nil
 }
 
-func (s *Store) queueInsert(b *pgx.Batch, list []New, q *Queued) error {
-	if len(list) == 0 {
+func (s *Store) queueInsert(b *pgx.Batch, writes Writes, q *Queued) error {
+	n := len(writes.Insert)
+	if n == 0 {
 		return nil
 	}
-	n := len(list)
 	ids, instances, dispatches := make([]uuid.UUID, n), make([]uuid.UUID, n), make([]uuid.NullUUID, n)
 	activities, steps, attempts, retries := make([]int32, n), make([]int32, n), make([]int32, n), make([]int32, n)
 	stepIDs, types, priorities := make([]string, n), make([]string, n), make([]int16, n)
 	runs, inputs := make([]*time.Time, n), make([][]byte, n)
-	for i, j := range list {
+	workers, leases := make([]*string, n), make([]int32, n)
+	for i, j := range writes.Insert {
 		id := ID(j.InstanceID, j.Activity)
 		payload := j.Variables
 		if j.Input != nil {
 			payload = j.Input
 		}
-		dispatch, err := s.offer(ready{
-			id: id, instance: j.InstanceID, step: j.Step, stepID: j.StepID, jobType: j.JobType, priority: j.Priority,
-			attempt: j.Attempt, retries: j.RetriesRemaining,
-			token: 1, created: time.Now(), payload: payload,
-		}, j.RunAt, q)
-		if err != nil {
-			return err
+		if w, ok := s.hand(j, id, writes, q); ok {
+			workers[i], leases[i] = &w.request.WorkerID, int32(w.request.Lease.Milliseconds())
+		} else {
+			dispatch, err := s.offer(ready{
+				id: id, instance: j.InstanceID, step: j.Step, stepID: j.StepID, jobType: j.JobType, priority: j.Priority,
+				attempt: j.Attempt, retries: j.RetriesRemaining,
+				token: 1, created: time.Now(), payload: payload,
+			}, j.RunAt, q)
+			if err != nil {
+				return err
+			}
+			dispatches[i] = dispatch
 		}
-		ids[i], instances[i], dispatches[i] = id, j.InstanceID, dispatch
+		ids[i], instances[i] = id, j.InstanceID
 		activities[i], steps[i], attempts[i], retries[i] = int32(j.Activity), int32(j.Step), int32(j.Attempt), int32(j.RetriesRemaining)
 		stepIDs[i], types[i], priorities[i] = j.StepID, j.JobType, int16(j.Priority)
 		runs[i], inputs[i] = timeOrNil(j.RunAt), j.Input
 	}
-	b.Queue(insertSQL, ids, instances, activities, steps, stepIDs, types, priorities, runs, attempts, retries, inputs, dispatches,
-		s.lease.Milliseconds())
+	q.inserted = ids
+	args := []any{
+		ids, instances, activities, steps, stepIDs, types, priorities, column(runs, isTime), attempts, retries, column(inputs, isText),
+	}
+	if q.handing != nil {
+		b.Queue(genericSQL)
+		b.Queue(insertHandedSQL, append(args, workers, leases)...).Query(q.handing.read)
+		return nil
+	}
+	b.Queue(insertSQL, append(args, column(dispatches, isID), s.lease.Milliseconds())...)
 	return nil
+}
+
+// column is an array for unnest, or none when all of it is null, which comes to the same and
+// costs nothing.
+func column[T any](values []T, set func(T) bool) []T {
+	if slices.ContainsFunc(values, set) {
+		return values
+	}
+	return nil
+}
+
+func isTime(t *time.Time) bool   { return t != nil }
+func isText(b []byte) bool       { return b != nil }
+func isID(id uuid.NullUUID) bool { return id.Valid }
+
+// hand gives a job that begins to a claim that waits for it, if there is one and nothing
+// speaks against it.
+func (s *Store) hand(j New, id uuid.UUID, writes Writes, q *Queued) (*waiter, bool) {
+	if !writes.Handing || s.mode != Polling || j.RunAt.After(time.Now()) || s.limits.mayLimit(j.JobType) ||
+		slices.Contains(writes.Cancel, id) || slices.Contains(writes.Hold, id) {
+		return nil, false
+	}
+	g := q.handing
+	if g == nil {
+		g = &handing{hub: s.hub, room: make(map[*waiter]int), handed: make(map[uuid.UUID]*handed)}
+	}
+	w, ok := g.hand(j, id)
+	if ok {
+		q.handing = g
+	}
+	return w, ok
 }
 
 func (s *Store) queueAgain(b *pgx.Batch, list []Again, q *Queued) error {
@@ -209,7 +257,7 @@ func (s *Store) queueAgain(b *pgx.Batch, list []Again, q *Queued) error {
 			s.metrics.retries.Inc()
 		}
 	}
-	b.Queue(againSQL, ids, attempts, retries, runs, expired, inputs, dispatches, s.lease.Milliseconds())
+	b.Queue(againSQL, ids, attempts, retries, column(runs, isTime), expired, column(inputs, isText), column(dispatches, isID), s.lease.Milliseconds())
 	return nil
 }
 

@@ -91,7 +91,11 @@ func (e *engine) takeHandedRow(r *row) bool {
 	if s == nil || s.fresh || s.hungry || s.leaving || s.gone || !e.roomForHanded(r) {
 		return false
 	}
-	if e.known[r.seq] != nil {
+	if known := e.known[r.seq]; known != nil {
+		if known.scanned > 0 && known.scanned == e.scanCount {
+			known.scanned = 0
+			e.schedule.knew()
+		}
 		return true // a scan was quicker
 	}
 	if l := e.lanes[r.lane]; l != nil && (l.waiting || l.shard != s) {

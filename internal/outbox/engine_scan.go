@@ -31,7 +31,11 @@ const (
 type schedule struct {
 	pollMin, pollMax, sweepEvery time.Duration
 
-	woken     bool
+	woken bool
+	// found is how many rows the last scan has found that nobody has handed over since, and
+	// idle the pause that follows one that has found none.
+	found     int
+	idle      time.Duration
 	again     bool // there is more to read
 	poll      time.Duration
 	pollAt    time.Time
@@ -79,10 +83,11 @@ func (s *schedule) next(now time.Time) time.Time {
 func (s *schedule) done(r scanned, more bool) {
 	now := time.Now()
 	s.again = more
-	if len(r.rows) > 0 {
+	s.found = r.found
+	s.idle = min(max(s.poll, s.pollMin/2)*2, s.pollMax)
+	s.poll = s.idle
+	if s.found > 0 {
 		s.poll = s.pollMin
-	} else {
-		s.poll = min(max(s.poll, s.pollMin/2)*2, s.pollMax)
 	}
 	s.pollAt = now.Add(s.poll)
 	s.notBefore = now
@@ -95,6 +100,17 @@ func (s *schedule) done(r scanned, more bool) {
 	if r.order.sweep {
 		s.sweepAt = now.Add(max(s.sweepEvery, sweepShare*r.took))
 		s.sweepNotBefore = now.Add(retryShare * r.took)
+	}
+}
+
+// knew notes that a row which the last scan has found was handed over as well, a moment
+// later. When that is true of all, the scan has told nothing that would not have come by
+// itself, and is no reason to look again soon.
+func (s *schedule) knew() {
+	s.found--
+	if s.found == 0 {
+		s.pollAt = s.pollAt.Add(s.idle - s.poll)
+		s.poll = s.idle
 	}
 }
 
@@ -219,6 +235,10 @@ func (e *engine) scanned(r scanned) {
 	last := make(map[int]edge)
 	for _, x := range r.rows {
 		last[x.shardNumber] = edge{x.seq, x.created}
+		if e.known[x.seq] == nil {
+			x.scanned = r.order.number
+			r.found++
+		}
 		if s := e.current(r.order, x.shardNumber); s != nil {
 			e.take(s, x)
 		}

@@ -53,6 +53,8 @@ type row struct {
 	// born is when it was written: the database's clock until it was read, ours
 	// since.
 	born time.Time
+	// scanned is the number of the scan that has brought it, 0 when it was handed over.
+	scanned uint64
 	// damage is why the row cannot be turned into a record, if it cannot.
 	damage error
 }

@@ -45,6 +45,8 @@ type scanned struct {
 	err   error
 	took  time.Duration
 	rows  []*row
+	// found is how many of them were not known when the scan ended.
+	found int
 	// truncated are the shards of which the scan did not return all open rows.
 	truncated map[int]bool
 	snapshot  snapshot

@@ -132,6 +132,7 @@ func (c Config) pool() (*pgxpool.Config, error) {
 	conn.RuntimeParams["timezone"] = "UTC"
 	pool.AfterConnect = func(_ context.Context, conn *pgx.Conn) error {
 		readTimesInUTC(conn.TypeMap())
+		carryUUIDs(conn.TypeMap())
 		return nil
 	}
 	return pool, nil

@@ -80,6 +80,8 @@ func (s *Shell) Begin(ctx context.Context, specs ...Spec) ([]uuid.UUID, error) {
 func (s *Shell) write(ctx context.Context, first func(*pgx.Batch), decide func(map[uuid.UUID]jobs.Held) jobs.Writes, ids ...uuid.UUID) error {
 	var queued jobs.Queued
 	err := postgres.InTx(ctx, s.Pool, func(ctx context.Context, tx pgx.Tx) error {
+		s.Store.Abandoned(queued) // by an attempt before
+		queued = jobs.Queued{}
 		held := make(map[uuid.UUID]jobs.Held)
 		if len(ids) > 0 {
 			var lock pgx.Batch
@@ -94,8 +96,10 @@ func (s *Shell) write(ctx context.Context, first func(*pgx.Batch), decide func(m
 		if first != nil {
 			first(&b)
 		}
+		writes := decide(held)
+		writes.Handing = true
 		var err error
-		if queued, err = s.Store.Queue(&b, decide(held)); err != nil {
+		if queued, err = s.Store.Queue(&b, writes); err != nil {
 			return err
 		}
 		if b.Len() > 0 {
@@ -106,12 +110,13 @@ func (s *Shell) write(ctx context.Context, first func(*pgx.Batch), decide func(m
 		return outbox.Append(ctx, tx, queued.Entries...)
 	})
 	if err != nil {
+		s.Store.Abandoned(queued)
 		return err
 	}
 	if len(queued.Entries) > 0 && s.Signals != nil {
 		s.Signals.Wake(outbox.WakeName)
 	}
-	s.Store.Woken(queued.Types)
+	s.Store.Committed(queued)
 	return nil
 }
 

@@ -56,13 +56,18 @@ func (a *grpcActions) Claim(ctx context.Context, r jobs.ClaimRequest) ([]jobs.Jo
 	})
 	list := make([]jobs.Job, len(answer.GetJobs()))
 	for i, j := range answer.GetJobs() {
-		list[i] = jobs.Job{
-			ID: uuid.MustParse(j.GetId()), JobType: j.GetJobType(), InstanceID: uuid.MustParse(j.GetInstanceId()), Status: jobs.Locked, WorkerID: r.WorkerID,
-			Attempt: int(j.GetAttempt()), RetriesRemaining: int(j.GetRetriesRemaining()), Token: j.GetToken(), Variables: j.GetVariablesJson(),
-			LockExpiresAt: j.GetLockExpiresAt().AsTime(),
-		}
+		list[i] = jobOf(r.WorkerID, j)
 	}
 	return list, err
+}
+
+// jobOf is a job as its worker has it.
+func jobOf(worker string, j *workflowv1.Job) jobs.Job {
+	return jobs.Job{
+		ID: uuid.MustParse(j.GetId()), JobType: j.GetJobType(), InstanceID: uuid.MustParse(j.GetInstanceId()), Status: jobs.Locked, WorkerID: worker,
+		Attempt: int(j.GetAttempt()), RetriesRemaining: int(j.GetRetriesRemaining()), Token: j.GetToken(), Variables: j.GetVariablesJson(),
+		LockExpiresAt: j.GetLockExpiresAt().AsTime(),
+	}
 }
 
 // workerOf is the one that all holders are of: a batch names its worker once.
@@ -84,9 +89,13 @@ func (a *grpcActions) Heartbeat(ctx context.Context, beats []jobs.Beat) ([]jobs.
 	}
 	results := make([]jobs.BeatResult, len(beats))
 	for i, r := range answer.GetResults() {
-		results[i] = jobs.BeatResult{LockExpiresAt: r.GetLockExpiresAt().AsTime(), Cancelled: r.GetCancelled(), Err: itemRefusal(r)}
+		results[i] = beaten(r)
 	}
 	return results, nil
+}
+
+func beaten(r *workflowv1.JobResult) jobs.BeatResult {
+	return jobs.BeatResult{LockExpiresAt: r.GetLockExpiresAt().AsTime(), Cancelled: r.GetCancelled(), Err: itemRefusal(r)}
 }
 
 // Complete reports one by one as the contract has it, and several in a batch.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"google.golang.org/protobuf/proto"
 
 	workflowv1 "github.com/millrace/millrace/api/proto/workflow/v1"
 	"github.com/millrace/millrace/internal/jobs"
@@ -15,6 +16,14 @@ import (
 
 // releaseTimeout bounds giving jobs back that nobody will read about.
 const releaseTimeout = 5 * time.Second
+
+const (
+	// structGrowth is how much larger than its JSON text a job with a Struct beside it may
+	// be: a digit becomes a double and two tags.
+	structGrowth = 12
+	// itemBytes is what an item of a list takes beside itself.
+	itemBytes = 8
+)
 
 // PollJobs implements workflowv1.WorkflowEngineServer.
 func (s *workflows) PollJobs(ctx context.Context, in *workflowv1.PollJobsRequest) (*workflowv1.PollJobsResponse, error) {
@@ -39,14 +48,39 @@ func (s *workflows) PollJobs(ctx context.Context, in *workflowv1.PollJobsRequest
 		s.release(ctx, claimed)
 		return nil, ctx.Err()
 	}
-	out := &workflowv1.PollJobsResponse{Jobs: make([]*workflowv1.Job, len(claimed))}
+	out := &workflowv1.PollJobsResponse{}
 	for i := range claimed {
-		out.Jobs[i] = fromJob(&claimed[i])
+		j := fromJob(&claimed[i])
 		if !in.GetJsonOnly() {
-			out.Jobs[i].Variables = structOf(claimed[i].Variables)
+			j.Variables = structOf(claimed[i].Variables)
 		}
+		out.Jobs = append(out.Jobs, j)
+	}
+	if n := s.fitting(out.GetJobs()); n < len(claimed) {
+		s.release(ctx, claimed[n:])
+		out.Jobs = out.GetJobs()[:n]
 	}
 	return out, nil
+}
+
+// fitting is how many jobs, from the first on, go into one message; at least one. An
+// answer beyond the limit would not be sent, and its jobs were lost until their leases end.
+func (s *workflows) fitting(list []*workflowv1.Job) int {
+	most := s.server.config.MaxMessageBytes - jobBytes
+	text := 0
+	for _, j := range list {
+		text += len(j.GetVariablesJson()) + jobBytes
+	}
+	if text*structGrowth < most {
+		return len(list)
+	}
+	size := 0
+	for i, j := range list {
+		if size += proto.Size(j) + itemBytes; size > most && i > 0 {
+			return i
+		}
+	}
+	return len(list)
 }
 
 // claimRequest checks who asks for jobs of which types.

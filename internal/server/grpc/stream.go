@@ -271,18 +271,21 @@ func (s *session) send(ctx context.Context, stopClaiming context.CancelFunc) err
 		select {
 		case <-s.toSend:
 		case <-draining:
-			draining = nil // told below, once
+			draining = nil
 			s.mu.Lock()
 			s.drained, s.credits = true, 0
 			s.mu.Unlock()
 		case <-ctx.Done():
 			return ctx.Err()
 		}
+		s.mu.Lock()
+		drained := s.drained
+		s.mu.Unlock()
 		out, unsent, over, err := s.take()
 		if len(unsent) > 0 { // claimed when no more may be sent
 			s.workflows.release(ctx, unsent)
 		}
-		if draining == nil && !told {
+		if drained && !told { // what was taken just now has no jobs any more
 			told = true
 			out = append(out, &workflowv1.StreamJobsResponse{Draining: true})
 		}
@@ -291,13 +294,12 @@ func (s *session) send(ctx context.Context, stopClaiming context.CancelFunc) err
 				return err
 			}
 		}
-		s.mu.Lock()
-		drained := s.drained
-		over = over || draining == nil && s.idle()
-		s.mu.Unlock()
 		if drained {
 			stopClaiming()
 		}
+		s.mu.Lock()
+		over = over || draining == nil && s.idle()
+		s.mu.Unlock()
 		if err != nil || over {
 			return err
 		}
@@ -311,7 +313,7 @@ func (s *session) take() (out []*workflowv1.StreamJobsResponse, unsent []jobs.Jo
 	claimed, results := s.claimed, s.results
 	s.claimed, s.results = nil, nil
 	for _, r := range results {
-		if r.GetKind() != workflowv1.JobReportKind_JOB_REPORT_KIND_HEARTBEAT && !transient(r.GetError()) {
+		if settled(r) {
 			delete(s.held, r.GetJobId())
 		}
 	}
@@ -349,6 +351,13 @@ func (s *session) messages(claimed []jobs.Job, results []*workflowv1.JobResult) 
 		s.held[j.GetId()] = struct{}{}
 	}
 	return out
+}
+
+// settled says whether the worker has no more to say of a job: it was reported, or is not the
+// worker's any more, which a heartbeat is told as well.
+func settled(r *workflowv1.JobResult) bool {
+	beat := r.GetKind() == workflowv1.JobReportKind_JOB_REPORT_KIND_HEARTBEAT
+	return !transient(r.GetError()) && (!beat || r.GetError() != nil)
 }
 
 // transient says whether a report that was refused may be accepted later.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -293,6 +294,7 @@ func TestAWorkerThatDrains(t *testing.T) {
 	w.say(&workflowv1.StreamJobsRequest{Drain: true})
 	w.say(&workflowv1.StreamJobsRequest{Heartbeats: []*workflowv1.JobHeartbeat{{JobId: w.jobs[0].GetId()}}})
 	w.hear(w.answered(1)) // by now the server knows
+	w.hear(func() bool { return w.told })
 	q.add(3)
 	w.say(&workflowv1.StreamJobsRequest{Completions: completions(w.jobs)})
 	require.NoError(t, w.stream.CloseSend())
@@ -321,6 +323,56 @@ func TestAServerThatDrains(t *testing.T) {
 	require.ErrorIs(t, err, io.EOF, "it ends when nothing is open")
 	require.NoError(t, <-stopped)
 	assert.Len(t, w.jobs, 2)
+}
+
+// TestAServerDoesNotWaitForLostLeases: of a job whose lease is lost, nothing more is said.
+func TestAServerDoesNotWaitForLostLeases(t *testing.T) {
+	t.Parallel()
+	q := newQueue(1)
+	b := newQueueBench(t, q)
+	w := open(t.Context(), t, b, 10)
+	w.hear(w.has(1))
+	q.mu.Lock()
+	clear(q.held)
+	q.mu.Unlock()
+	stopped := make(chan error, 1)
+	go func() { stopped <- b.stop(context.WithoutCancel(t.Context())) }()
+	w.hear(func() bool { return w.told })
+	w.say(&workflowv1.StreamJobsRequest{Heartbeats: []*workflowv1.JobHeartbeat{{JobId: w.jobs[0].GetId()}}})
+	w.hear(w.answered(1))
+	_, err := w.stream.Recv()
+	require.ErrorIs(t, err, io.EOF)
+	require.NoError(t, <-stopped)
+}
+
+// TestPollsOfLargeJobs: what is too much for one message is left to the next poll.
+func TestPollsOfLargeJobs(t *testing.T) {
+	t.Parallel()
+	for name, jsonOnly := range map[string]bool{"text": true, "text and struct": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			q := newQueue(8)
+			for i := range q.waiting {
+				q.waiting[i].Variables = []byte(`{"n":[` + strings.Repeat("1,", 10<<10) + `1]}`)
+			}
+			b := newBench(t, func(d *grpc.Deps, c *grpc.Config) { d.Engine, d.Jobs, c.MaxMessageBytes = q, q, 64<<10 })
+			if !jsonOnly {
+				b = newBench(t, func(d *grpc.Deps, c *grpc.Config) { d.Engine, d.Jobs, c.MaxMessageBytes = q, q, 512<<10 })
+			}
+			out, err := workflowv1.NewWorkflowEngineClient(b.conn).PollJobs(t.Context(), &workflowv1.PollJobsRequest{
+				WorkerId: "w", JobTypes: []string{"charge"}, MaxJobs: 8, JsonOnly: jsonOnly,
+			})
+			require.NoError(t, err)
+			assert.NotEmpty(t, out.GetJobs())
+			assert.Less(t, len(out.GetJobs()), 8)
+			q.mu.Lock()
+			defer q.mu.Unlock()
+			assert.Len(t, q.released, 8-len(out.GetJobs()))
+			for _, j := range out.GetJobs() {
+				assert.NotContains(t, q.released, uuid.MustParse(j.GetId()))
+			}
+		})
+	}
 }
 
 func TestSessionsThatAreNone(t *testing.T) {

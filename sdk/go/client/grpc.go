@@ -7,13 +7,12 @@ import (
 	"fmt"
 	"time"
 
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
@@ -29,6 +28,20 @@ const service = "/workflow.v1.WorkflowEngine/"
 // maxMessage bounds an answer, as maxAnswer does over REST: variables may be large.
 const maxMessage = 64 << 20
 
+const (
+	// reconnectWithin is the longest pause between attempts to connect: an engine that is
+	// back is found again soon, however long it was away.
+	reconnectWithin = 5 * time.Second
+	// connectTimeout bounds one attempt to connect.
+	connectTimeout = 10 * time.Second
+	// aliveAfter is after how long without a sign of life, while a call is under way, the
+	// engine is asked for one, and aliveWithin how long it may take to give it: so a
+	// connection is given up that nothing comes through any more. Engines that want no
+	// questions within minutes have answered the longest poll before.
+	aliveAfter  = 30 * time.Second
+	aliveWithin = 10 * time.Second
+)
+
 // NewGRPC returns a client of the engine's gRPC interface, for example at
 // "localhost:9090". It speaks plain text unless WithTLS is given, and connects when it is
 // used.
@@ -42,6 +55,10 @@ func NewGRPC(target string, opts ...Option) (EngineClient, error) {
 		grpc.WithTransportCredentials(transport),
 		grpc.WithUserAgent(o.userAgent),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: reconnectWithin}, MinConnectTimeout: connectTimeout,
+		}),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: aliveAfter, Timeout: aliveWithin}),
 	}, o.dial...)
 	conn, err := grpc.NewClient(target, dial...)
 	if err != nil {
@@ -59,54 +76,15 @@ func (c *grpcClient) Close() error { return c.conn.Close() }
 
 // call invokes a method and makes an Error of what it answers.
 func (c *grpcClient) call(ctx context.Context, op, method string, in, out proto.Message) error {
-	if c.token != "" {
-		ctx = metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+c.token)
-	}
-	err := c.conn.Invoke(ctx, service+method, in, out)
-	if err == nil {
-		return nil
-	}
-	if errors.Is(ctx.Err(), context.Canceled) {
-		return fmt.Errorf("%s: %w", op, ctx.Err())
-	}
-	s := status.Convert(err)
-	e := &Error{Op: op, Kind: kindOfCode(s.Code()), Message: s.Message(), Cause: ctx.Err()}
-	for _, detail := range s.Details() {
-		switch d := detail.(type) {
-		case *errdetails.ErrorInfo:
-			e.Code = d.GetReason()
-		case *errdetails.BadRequest:
-			faults := make([]string, 0, len(d.GetFieldViolations()))
-			for _, v := range d.GetFieldViolations() {
-				if v.GetField() == "" {
-					faults = append(faults, v.GetDescription())
-				} else {
-					faults = append(faults, v.GetField()+": "+v.GetDescription())
-				}
-			}
-			e.Message = withFaults(e.Message, faults)
-		case *errdetails.RetryInfo:
-			e.RetryAfter = d.GetRetryDelay().AsDuration()
-		}
-	}
-	return e
+	return errorOf(ctx, op, c.conn.Invoke(c.outgoing(ctx), service+method, in, out))
 }
 
-func kindOfCode(code codes.Code) error {
-	switch code {
-	case codes.NotFound:
-		return ErrNotFound
-	case codes.FailedPrecondition, codes.Aborted, codes.AlreadyExists:
-		return ErrConflict
-	case codes.InvalidArgument, codes.OutOfRange:
-		return ErrInvalid
-	case codes.Unauthenticated, codes.PermissionDenied:
-		return ErrDenied
-	case codes.Unimplemented:
-		return ErrUnsupported
-	default:
-		return ErrUnavailable
+// outgoing is the context of a call: it says who calls.
+func (c *grpcClient) outgoing(ctx context.Context) context.Context {
+	if c.token == "" {
+		return ctx
 	}
+	return metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+c.token)
 }
 
 func (c *grpcClient) PollJobs(ctx context.Context, req PollRequest) ([]Job, error) {
@@ -119,22 +97,31 @@ func (c *grpcClient) PollJobs(ctx context.Context, req PollRequest) ([]Job, erro
 	}
 	out := &pb.PollJobsResponse{}
 	if err := c.call(ctx, "poll jobs", "PollJobs", in, out); err != nil {
-		if errors.Is(err, ErrConflict) {
-			var e *Error
-			errors.As(err, &e)
-			e.Kind = ErrPollingDisabled
-		}
-		return nil, err
+		return nil, pollingError(err)
 	}
-	jobs := make([]Job, 0, len(out.GetJobs()))
-	for _, j := range out.GetJobs() {
+	return jobsOf(out.GetJobs()), nil
+}
+
+// pollingError tells that jobs go over Kafka, which is the one state in which an engine
+// gives out none.
+func pollingError(err error) error {
+	var e *Error
+	if errors.As(err, &e) && errors.Is(e.Kind, ErrConflict) {
+		e.Kind = ErrPollingDisabled
+	}
+	return err
+}
+
+func jobsOf(in []*pb.Job) []Job {
+	jobs := make([]Job, 0, len(in))
+	for _, j := range in {
 		jobs = append(jobs, Job{
 			ID: j.GetId(), JobType: j.GetJobType(), InstanceID: j.GetInstanceId(), StepID: j.GetStepId(),
 			StepExecutionID: j.GetStepExecutionId(), Attempt: int(j.GetAttempt()), RetriesRemaining: int(j.GetRetriesRemaining()),
 			Token: j.GetToken(), Variables: exact(j.GetVariablesJson(), j.GetVariables()), LockExpiresAt: moment(j.GetLockExpiresAt()),
 		})
 	}
-	return jobs, nil
+	return jobs
 }
 
 func (c *grpcClient) CompleteJob(ctx context.Context, r Completion) error {
@@ -148,25 +135,41 @@ func (c *grpcClient) CompleteJob(ctx context.Context, r Completion) error {
 }
 
 func (c *grpcClient) CompleteJobs(ctx context.Context, cs []Completion) []error {
-	const op = "complete jobs"
 	return perWorker(cs, func(r Completion) string { return r.WorkerID }, func(worker string, cs []Completion) []error {
-		in := &pb.CompleteJobsRequest{WorkerId: worker}
-		for _, r := range cs {
-			in.Completions = append(in.Completions, &pb.JobCompletion{JobId: r.JobID, Token: r.Token, VariablesJson: r.Variables})
-		}
-		out := &pb.CompleteJobsResponse{}
-		if err := c.call(ctx, op, "CompleteJobs", in, out); err != nil {
-			return fanOut(err, len(cs))
-		}
-		if len(out.GetResults()) != len(cs) {
-			return fanOut(&Error{Op: op, Kind: ErrUnavailable, Message: "the engine answered for other jobs"}, len(cs))
-		}
-		errs := make([]error, len(cs))
-		for i, result := range out.GetResults() {
-			errs[i] = itemError(op, result.GetError())
-		}
-		return errs
+		return c.completeJobs(ctx, worker, cs)
 	})
+}
+
+// completeJobs reports completions of one worker, in halves if they are too much for one
+// message.
+func (c *grpcClient) completeJobs(ctx context.Context, worker string, cs []Completion) []error {
+	const op = "complete jobs"
+	in := &pb.CompleteJobsRequest{WorkerId: worker}
+	for _, r := range cs {
+		in.Completions = append(in.Completions, completionOf(r))
+	}
+	out := &pb.CompleteJobsResponse{}
+	err := c.call(ctx, op, "CompleteJobs", in, out)
+	switch {
+	case err == nil:
+	case len(cs) > 1 && tooLarge(err):
+		half := len(cs) / 2
+		return append(c.completeJobs(ctx, worker, cs[:half]), c.completeJobs(ctx, worker, cs[half:])...)
+	default:
+		return fanOut(err, len(cs))
+	}
+	if len(out.GetResults()) != len(cs) {
+		return fanOut(&Error{Op: op, Kind: ErrUnavailable, Message: "the engine answered for other jobs"}, len(cs))
+	}
+	errs := make([]error, len(cs))
+	for i, result := range out.GetResults() {
+		errs[i] = itemError(op, result.GetError())
+	}
+	return errs
+}
+
+func completionOf(c Completion) *pb.JobCompletion {
+	return &pb.JobCompletion{JobId: c.JobID, Token: c.Token, VariablesJson: c.Variables}
 }
 
 func (c *grpcClient) FailJob(ctx context.Context, f Failure) error {
@@ -194,16 +197,13 @@ func (c *grpcClient) Heartbeat(ctx context.Context, beats []Beat) ([]BeatResult,
 	}
 	results := make([]BeatResult, len(beats))
 	for i, r := range out.GetResults() {
-		results[i] = BeatResult{Err: itemError(op, r.GetError()), LockExpiresAt: moment(r.GetLockExpiresAt())}
+		results[i] = beatResultOf(op, r)
 	}
 	return results, nil
 }
 
-func itemError(op string, e *pb.ItemError) error {
-	if e == nil {
-		return nil
-	}
-	return &Error{Op: op, Kind: kindOfCode(codes.Code(e.GetCode())), Code: e.GetReason(), Message: e.GetMessage()}
+func beatResultOf(op string, r *pb.JobResult) BeatResult {
+	return BeatResult{Err: itemError(op, r.GetError()), LockExpiresAt: moment(r.GetLockExpiresAt())}
 }
 
 // wait is nothing for no time.

@@ -28,10 +28,13 @@ type Config struct {
 	WorkerID string
 	// Parallelism is how many handlers run at once. Default: 64.
 	Parallelism int
+	// PollOnly asks for jobs by calls even where the engine could send them: for networks
+	// that do not bear connections that stay. Default: false.
+	PollOnly bool
 	// PollInterval is the pause after a poll that brought nothing, when the engine answers
 	// at once instead of waiting for a job. Default: 500 ms.
 	PollInterval time.Duration
-	// Wait is how long the engine is asked to wait for a job. Default: 20 s; negative: not
+	// Wait is how long the engine is asked to wait for a job in a poll. Default: 20 s; negative: not
 	// at all, which is short polling.
 	Wait time.Duration
 	// Lease is for how long jobs are leased, and extended while their handlers run, in
@@ -58,7 +61,8 @@ type Config struct {
 // Hooks are functions that are called as things happen. They must not block, and may be
 // called by several goroutines at once. Any may be nil.
 type Hooks struct {
-	// Polled is called after each poll.
+	// Polled is called after each poll, and where the engine sends jobs whenever some came,
+	// with the time since the last, and when the session broke, with why.
 	Polled func(jobs int, took time.Duration, err error)
 	// Started is called before a handler.
 	Started func(job JobContext)

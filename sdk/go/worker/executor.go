@@ -34,6 +34,8 @@ type Executor struct {
 	background sync.WaitGroup // heartbeats
 }
 
+var errNoEngine = errors.New("worker needs an engine and a registry")
+
 // NewExecutor returns an Executor, whose handlers inherit the values of ctx, but not its
 // end. Drain stops it.
 func NewExecutor(ctx context.Context, engine client.JobClient, registry *Registry, cfg Config) (*Executor, error) {
@@ -42,7 +44,7 @@ func NewExecutor(ctx context.Context, engine client.JobClient, registry *Registr
 		return nil, err
 	}
 	if engine == nil || registry == nil {
-		return nil, errors.New("worker needs an engine and a registry")
+		return nil, errNoEngine
 	}
 	if len(registry.JobTypes()) == 0 {
 		return nil, errors.New("worker has no handlers: register them before it runs")

@@ -8,11 +8,19 @@ import (
 	"github.com/millrace/millrace/sdk/go/client"
 )
 
-// Runner polls an engine for jobs and runs their handlers.
+// Runner gets jobs from an engine and runs their handlers.
 //
-// It asks for as many jobs as handlers are free, and has one poll under way. An engine
-// that knows how to wait answers as soon as there is a job (Config.Wait); one that answers
-// at once is asked every Config.PollInterval while it has nothing.
+// Over gRPC it has them sent in a session (client.JobStreamer): it grants the engine as many
+// as handlers are free, gets them as soon as there are some, and reports on the same
+// stream. A session that breaks is followed by another; what was under way is reported in
+// that time by calls, and jobs that were sent and not received come again when their leases
+// are over. An engine that goes down in order says so: the next session is opened while the
+// handlers that have begun report in the old one.
+//
+// Engines that know no sessions, and REST, are polled: the Runner asks for as many jobs as
+// handlers are free, and has one poll under way. An engine that knows how to wait answers
+// as soon as there is a job (Config.Wait); one that answers at once is asked every
+// Config.PollInterval while it has nothing.
 type Runner struct {
 	engine   client.JobClient
 	registry *Registry
@@ -30,15 +38,29 @@ func NewRunner(engine client.JobClient, registry *Registry, cfg Config) *Runner 
 // client.ErrInvalid), and when it dispatches jobs over Kafka (client.ErrPollingDisabled);
 // an engine out of reach is waited for.
 func (r *Runner) Run(ctx context.Context) error {
-	e, err := NewExecutor(ctx, r.engine, r.registry, r.cfg)
+	if r.engine == nil {
+		return errNoEngine
+	}
+	engine := newRoutes(r.engine)
+	e, err := NewExecutor(ctx, engine, r.registry, r.cfg)
 	if err != nil {
 		return err
 	}
 	cfg := e.Config()
 	types := r.registry.JobTypes()
 	cfg.Logger.Info("worker started", "worker_id", cfg.WorkerID, "job_types", types, "parallelism", cfg.Parallelism)
-	p := &poller{executor: e, engine: r.engine, cfg: cfg, types: types}
-	err = p.run(ctx)
+	err = client.ErrUnsupported
+	if streams, can := r.engine.(client.JobStreamer); can && !cfg.PollOnly {
+		s := newStreamer(ctx, streams, e, engine, types)
+		defer s.close()
+		if err = s.run(ctx); errors.Is(err, client.ErrUnsupported) {
+			cfg.Logger.Info("the engine sends no jobs: polling for them", "worker_id", cfg.WorkerID)
+		}
+	}
+	if errors.Is(err, client.ErrUnsupported) {
+		p := &poller{executor: e, engine: r.engine, cfg: cfg, types: types}
+		err = p.run(ctx)
+	}
 	drained := e.Drain()
 	cfg.Logger.Info("worker stopped", "worker_id", cfg.WorkerID)
 	return errors.Join(err, drained)

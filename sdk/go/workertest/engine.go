@@ -54,7 +54,8 @@ type Option func(*Engine)
 // WithLease is how long a lease lasts that was asked for without saying; default 30 s.
 func WithLease(d time.Duration) Option { return func(e *Engine) { e.lease = d } }
 
-// ShortPolling makes an engine that answers polls at once, whatever it is asked.
+// ShortPolling makes an engine that answers polls at once, whatever it is asked, and sends
+// no jobs.
 func ShortPolling() Option { return func(e *Engine) { e.shortPolling = true } }
 
 // BareContract makes an engine that knows polling, completing and failing jobs one by one,
@@ -75,13 +76,15 @@ type Engine struct {
 	changed chan struct{} // closed and replaced on every change
 	faults  []Fault
 	polling bool
+	// draining is closed, and replaced, when sessions are to end in order.
+	draining chan struct{}
 }
 
 var _ client.JobClient = (*Engine)(nil)
 
 // NewEngine returns an engine without jobs.
 func NewEngine(opts ...Option) *Engine {
-	e := &Engine{lease: 30 * time.Second, jobs: map[string]*Job{}, changed: make(chan struct{}), polling: true}
+	e := &Engine{lease: 30 * time.Second, jobs: map[string]*Job{}, changed: make(chan struct{}), draining: make(chan struct{}), polling: true}
 	for _, opt := range opts {
 		opt(e)
 	}
@@ -196,6 +199,27 @@ func (e *Engine) DispatchOverKafka(on bool) {
 	defer e.mu.Unlock()
 	e.polling = !on
 	e.wake()
+}
+
+// release puts jobs up again that were leased to somebody who will not get them.
+func (e *Engine) release(jobs []client.Job) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, given := range jobs {
+		if j := e.jobs[given.ID]; j.Status == Locked && j.Token == given.Token {
+			j.Status = Unlocked
+		}
+	}
+	e.wake()
+}
+
+// Drain tells the sessions that are open (StreamJobs) that no more jobs come, as an engine
+// does that goes down. They end when their workers have reported what they hold.
+func (e *Engine) Drain() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	close(e.draining)
+	e.draining = make(chan struct{})
 }
 
 // Testing is what Await needs of a testing.TB.

@@ -3,10 +3,12 @@ package workertest
 import (
 	"context"
 	"errors"
+	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -15,14 +17,29 @@ import (
 	pb "github.com/millrace/millrace/sdk/go/internal/enginepb"
 )
 
-// registerGRPC serves the calls for workers of the service WorkflowEngine. The description
-// is written out because the generated code of this module has another name for it.
-func registerGRPC(s *grpc.Server, e *Engine) {
+// ServerOptions are those of a gRPC server that has an engine registered: clients may ask
+// for signs of life while a session brings nothing for minutes.
+func ServerOptions() []grpc.ServerOption {
+	return []grpc.ServerOption{grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second})}
+}
+
+// Register serves the calls for workers of the service WorkflowEngine: those that an engine
+// of BareContract knows, or all. Sessions (StreamJobs) are there unless the engine polls
+// shortly.
+func Register(s grpc.ServiceRegistrar, e *Engine) {
+	// The description is written out because the generated code of this module has another
+	// name for the service.
 	desc := &grpc.ServiceDesc{ServiceName: "workflow.v1.WorkflowEngine", HandlerType: (*any)(nil)}
 	desc.Methods = append(desc.Methods,
 		unary("PollJobs", e.rpcPoll), unary("CompleteJob", e.rpcComplete), unary("FailJob", e.rpcFail))
 	if !e.bare {
 		desc.Methods = append(desc.Methods, unary("CompleteJobs", e.rpcCompleteMany), unary("Heartbeat", e.rpcHeartbeat))
+	}
+	if !e.shortPolling {
+		desc.Streams = append(desc.Streams, grpc.StreamDesc{
+			StreamName: "StreamJobs", ServerStreams: true, ClientStreams: true,
+			Handler: func(_ any, stream grpc.ServerStream) error { return e.serveStream(stream) },
+		})
 	}
 	s.RegisterService(desc, nil)
 }
@@ -79,21 +96,27 @@ func (e *Engine) rpcPoll(ctx context.Context, in *pb.PollJobsRequest) (*pb.PollJ
 	}
 	out := &pb.PollJobsResponse{}
 	for _, j := range jobs {
-		wire := &pb.Job{
-			Id: j.ID, JobType: j.JobType, InstanceId: j.InstanceID, StepId: j.StepID, StepExecutionId: j.StepExecutionID,
-			RetriesRemaining: int32(j.RetriesRemaining), LockExpiresAt: timestamppb.New(j.LockExpiresAt),
-		}
-		if e.bare {
-			wire.Variables = &structpb.Struct{}
-			if err := wire.Variables.UnmarshalJSON(j.Variables); err != nil {
-				return nil, err
-			}
-		} else {
-			wire.VariablesJson, wire.Attempt, wire.Token = j.Variables, int32(j.Attempt), j.Token
+		wire, err := e.wire(j)
+		if err != nil {
+			return nil, err
 		}
 		out.Jobs = append(out.Jobs, wire)
 	}
 	return out, nil
+}
+
+// wire is a job as it is sent.
+func (e *Engine) wire(j client.Job) (*pb.Job, error) {
+	wire := &pb.Job{
+		Id: j.ID, JobType: j.JobType, InstanceId: j.InstanceID, StepId: j.StepID, StepExecutionId: j.StepExecutionID,
+		RetriesRemaining: int32(j.RetriesRemaining), LockExpiresAt: timestamppb.New(j.LockExpiresAt),
+	}
+	if e.bare {
+		wire.Variables = &structpb.Struct{}
+		return wire, wire.Variables.UnmarshalJSON(j.Variables)
+	}
+	wire.VariablesJson, wire.Attempt, wire.Token = j.Variables, int32(j.Attempt), j.Token
+	return wire, nil
 }
 
 func (e *Engine) rpcComplete(ctx context.Context, in *pb.CompleteJobRequest) (*pb.CompleteJobResponse, error) {
@@ -145,13 +168,17 @@ func (e *Engine) rpcHeartbeat(ctx context.Context, in *pb.HeartbeatRequest) (*pb
 	}
 	out := &pb.HeartbeatResponse{}
 	for i, answer := range answers {
-		result := &pb.JobResult{JobId: beats[i].JobID, Error: itemError(answer.Err)}
-		if answer.Err == nil {
-			result.LockExpiresAt = timestamppb.New(answer.LockExpiresAt)
-		}
-		out.Results = append(out.Results, result)
+		out.Results = append(out.Results, &pb.JobResult{JobId: beats[i].JobID, Error: itemError(answer.Err), LockExpiresAt: timestamp(answer)})
 	}
 	return out, nil
+}
+
+// timestamp is the end of a lease, nil for one that is lost.
+func timestamp(r client.BeatResult) *timestamppb.Timestamp {
+	if r.Err != nil {
+		return nil
+	}
+	return timestamppb.New(r.LockExpiresAt)
 }
 
 func itemError(err error) *pb.ItemError {

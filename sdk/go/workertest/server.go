@@ -21,19 +21,24 @@ type Server struct {
 	// Target is where gRPC is served: "127.0.0.1:1235".
 	Target string
 
-	http *httptest.Server
-	grpc *grpc.Server
+	engine *Engine
+	http   *httptest.Server
+	grpc   *grpc.Server
 }
 
 // NewServer serves an engine until Close.
-func NewServer(e *Engine) (*Server, error) {
-	listener, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
+func NewServer(e *Engine) (*Server, error) { return NewServerAt(e, "127.0.0.1:0") }
+
+// NewServerAt is NewServer with a given address for gRPC: that of a server that was closed,
+// which is how an engine comes back.
+func NewServerAt(e *Engine, target string) (*Server, error) {
+	listener, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", target)
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{http: httptest.NewServer(Handler(e)), grpc: grpc.NewServer(), Target: listener.Addr().String()}
+	s := &Server{engine: e, http: httptest.NewServer(Handler(e)), grpc: grpc.NewServer(ServerOptions()...), Target: listener.Addr().String()}
 	s.URL = s.http.URL
-	registerGRPC(s.grpc, e)
+	Register(s.grpc, e)
 	go func() { _ = s.grpc.Serve(listener) }() // until Close
 	return s, nil
 }
@@ -43,6 +48,14 @@ func (s *Server) Close() {
 	s.grpc.Stop()
 	s.http.CloseClientConnections()
 	s.http.Close()
+}
+
+// Drain goes down in order: sessions are told that no more jobs come and may go on with
+// what they hold, and no new call is taken. It returns when all calls have ended.
+func (s *Server) Drain() {
+	s.engine.Drain()
+	s.grpc.GracefulStop()
+	s.Close()
 }
 
 // Handler is the REST interface of an engine: POST /v1/jobs/poll, complete, fail and

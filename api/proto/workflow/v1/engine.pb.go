@@ -4414,7 +4414,7 @@ type PollJobsRequest struct {
 	WorkerId string `protobuf:"bytes,1,opt,name=worker_id,json=workerId,proto3" json:"worker_id,omitempty"`
 	// Of which types; at least one.
 	JobTypes []string `protobuf:"bytes,2,rep,name=job_types,json=jobTypes,proto3" json:"job_types,omitempty"`
-	// How many at most; 0: 1; at most 1000.
+	// How many at most; 0: 1; at most 1000. Fewer come when more would not fit in a message.
 	MaxJobs int32 `protobuf:"varint,3,opt,name=max_jobs,json=maxJobs,proto3" json:"max_jobs,omitempty"`
 	// For how long; 0: 30 s.
 	LeaseSeconds int32 `protobuf:"varint,4,opt,name=lease_seconds,json=leaseSeconds,proto3" json:"lease_seconds,omitempty"`
@@ -5588,8 +5588,9 @@ type StreamJobsResponse struct {
 	Jobs []*Job `protobuf:"bytes,1,rep,name=jobs,proto3" json:"jobs,omitempty"`
 	// What became of reports.
 	Results []*JobResult `protobuf:"bytes,2,rep,name=results,proto3" json:"results,omitempty"`
-	// The server is going down: it sends no more jobs. The worker opens another session,
-	// and may report in this one until it ends.
+	// No more jobs are sent in this session, said once: the server is going down, and the
+	// worker opens another session, or has heard of drain. The worker may report in this
+	// one until it ends.
 	Draining      bool `protobuf:"varint,3,opt,name=draining,proto3" json:"draining,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
