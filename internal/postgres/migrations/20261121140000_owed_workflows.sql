@@ -1,3 +1,4 @@
+-- +millrace needs 20261121126000
 -- +goose Up
 -- What is to follow another workflow and could not be started (timerNext in
 -- internal/engine) is counted all the time, and tried when a definition comes: few rows
