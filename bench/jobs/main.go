@@ -31,9 +31,9 @@
 //
 // # Latency
 //
-// One-step instances are started at fixed times while workers wait in long polls (or, with
-// -kafka, read the topic of the jobs); from the creation of the job to its worker, by the
-// clock of this process.
+// One-step instances are started at fixed times while workers wait in long polls; from the
+// creation of the job to its worker, by the clock of this process. Through the API and the
+// SDK, and over Kafka: bench/workflows -only dispatch.
 package main
 
 import (
