@@ -177,7 +177,11 @@ func (k *killing) judge(instances int) {
 	assert.Equal(t, instances, in.count(`SELECT count(*) FROM wf_instances WHERE (variables->>'count')::int = 10`), "instances whose steps counted to ten")
 	assert.Equal(t, instances, in.count(`SELECT count(*) FROM wf_instances WHERE (variables->'trail')::jsonb = (
 		SELECT jsonb_agg('killed-step-' || n ORDER BY n) FROM generate_series(1, 10) n)`), "instances whose steps came in order, each once")
-	assert.Zero(t, in.count(`SELECT count(*) FROM (SELECT FROM kill_runs GROUP BY job_id, token HAVING count(*) > 1) twice`), "leases that were worked on twice")
+	// A worker that could not report, since the engine was away, may read its record again and
+	// still has the lease.
+	twice := in.texts(`SELECT job_id || ' token ' || token || ': ' || string_agg(worker || ' at ' || at, ', ' ORDER BY at) FROM kill_runs
+		GROUP BY job_id, token HAVING count(DISTINCT worker) > 1`)
+	assert.Empty(t, twice, "leases that were worked on by two")
 	assert.Zero(t, in.count(`SELECT count(*) FROM jobs WHERE status IN ('UNLOCKED', 'LOCKED', 'FAILED')`), "jobs that are open or failed")
 	await(t, stuckAfter, "the outbox is empty", func() bool { return in.count(`SELECT count(*) FROM outbox_events WHERE status = 'PENDING'`) == 0 })
 	repeated := in.count(`SELECT count(*) FROM kill_runs`) - 10*instances
