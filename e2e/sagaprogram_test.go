@@ -18,8 +18,13 @@ import (
 // MILLRACE_POSTGRES_DSN, instead of running tests. Its value is the directory of a yard.
 const sagaProgram = "E2E_SAGA_PROGRAM"
 
+// sagasOfTheProgram are all that it defines.
+func sagasOfTheProgram() []app.Option {
+	return []app.Option{app.Saga(newTrip), app.Saga(newHurriedTrip), app.Saga(newWorkloads), app.Saga(newBriefWorkloads)}
+}
+
 func runSagaProgram() {
-	app.Main(app.Saga(newTrip), app.Saga(newHurriedTrip), app.Saga(newWorkloads), app.Saga(newBriefWorkloads))
+	app.Main(sagasOfTheProgram()...)
 }
 
 // Trip is the state of a saga of three steps, each of which leaves a row in trip_effects;
@@ -125,7 +130,7 @@ func (in *installation) sagas(name string, env ...string) *process {
 		if !p.running() {
 			t.Fatalf("%s ended at the start\n%s", p.name, tail(p.log(), 40))
 		}
-		return in.count(`SELECT count(*) FROM wf_definitions WHERE kind = 'saga'`) > 0
+		return in.count(`SELECT count(*) FROM wf_definitions WHERE kind = 'saga'`) >= len(sagasOfTheProgram())
 	})
 	return p
 }
