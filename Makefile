@@ -15,6 +15,7 @@ SDK_PB      := sdk/go/internal/enginepb
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS     := -X github.com/millrace/millrace/internal/build.version=$(VERSION)
 TEST_FLAGS  ?= -timeout 10m
+TEST_KAFKA_FLAGS ?=
 
 .DEFAULT_GOAL := help
 
@@ -52,7 +53,7 @@ test-race: ## Run all tests with the race detector
 
 .PHONY: test-kafka
 test-kafka: ## Run the suites on real Apache Kafka (JDK 17 and Maven) and PostgreSQL
-	MILLRACE_TEST_REAL=1 $(GO) test -count=1 -timeout 30m ./internal/kafka/... ./internal/testenv/... ./e2e/...
+	MILLRACE_TEST_REAL=1 $(GO) test -count=1 -timeout 30m $(TEST_KAFKA_FLAGS) ./internal/kafka/... ./internal/testenv/... ./e2e/...
 
 .PHONY: kafka
 kafka: ## Start a real Apache Kafka on a free port, in the foreground
