@@ -131,7 +131,8 @@ func (c *connections) schema(ctx context.Context, o *options) error {
 
 // waitForKafka pings the brokers until one answers or the deadline has passed.
 func waitForKafka(ctx context.Context, admin *kafka.Admin, within time.Duration, log *slog.Logger) error {
-	ctx, cancel := context.WithTimeout(ctx, within)
+	deadline := time.Now().Add(within)
+	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
 	var last error
 	for wait := 200 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
@@ -139,8 +140,14 @@ func waitForKafka(ctx context.Context, admin *kafka.Admin, within time.Duration,
 		if err == nil {
 			return nil
 		}
-		if ctx.Err() == nil || last == nil {
+		// A try that the deadline has cut short says nothing about Kafka; its context may not
+		// have heard of the deadline yet.
+		late := ctx.Err() != nil || !time.Now().Before(deadline)
+		if !late || last == nil {
 			last = err
+		}
+		if late {
+			return fmt.Errorf("kafka did not answer within the start deadline: %w", last)
 		}
 		log.WarnContext(ctx, "Kafka does not answer yet", "cause", err, "next_try_in", wait)
 		select {
