@@ -106,10 +106,11 @@ func (b *bench) round(ctx context.Context, binary string) (all figures, err erro
 	}{
 		{"peer", func() (*engine, error) { return b.startPeer(ctx) }, []row{documented}},
 		{"lifecycle off", func() (*engine, error) { return b.startMillrace(ctx, "lifecycle-off", binary, "api,workflows", false) }, []row{documented, long, batches, stream}},
+		// Before those whose events its data index and event log would have to catch up with.
+		{"all roles", func() (*engine, error) { return b.startMillrace(ctx, "all-roles", binary, "", true) }, []row{documented}},
 		{"lifecycle on", func() (*engine, error) {
 			return b.startMillrace(ctx, "lifecycle-on", binary, "api,workflows,relay", true)
 		}, []row{documented, long, batches, stream}},
-		{"all roles", func() (*engine, error) { return b.startMillrace(ctx, "all-roles", binary, "", true) }, []row{documented}},
 	} {
 		if e.name == "peer" && b.peer == "" {
 			continue
