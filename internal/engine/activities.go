@@ -136,7 +136,7 @@ func (u *unit) beginJob(ctx context.Context, l *live, a workflow.Activity) {
 // reported on it.
 func (u *unit) againJob(l *live, held jobs.Held, a workflow.Activity) {
 	expired := a.Attempt == held.Attempt
-	u.jobWrite.Again = append(u.jobWrite.Again, jobs.Again{
+	u.jobWrite.Retry(jobs.Again{
 		Held: held, Attempt: a.Attempt, RetriesRemaining: a.RetriesRemaining, RunAt: a.DueAt, Expired: expired,
 		Input: a.Input, Variables: l.variables(),
 	})

@@ -295,7 +295,7 @@ func TestEverybodyAtOnce(t *testing.T) {
 		_, err = w.Correlate(t.Context(), engine.CorrelateRequest{Signal: "go", Key: fmt.Sprintf("k%d", n)})
 		require.NoError(t, err)
 	}
-	require.Eventually(t, func() bool {
+	ended := assert.Eventually(t, func() bool {
 		for _, kind := range []string{"a", "b", "work"} {
 			for _, j := range w.claim(kind, 20) {
 				w.complete(j, `{}`)
@@ -303,5 +303,16 @@ func TestEverybodyAtOnce(t *testing.T) {
 		}
 		return w.queryInt(`SELECT count(*) FROM wf_instances WHERE ended_at IS NULL`) == 0
 	}, patience, time.Millisecond)
+	if !ended {
+		w.tellOpen()
+	}
 	w.sound()
+}
+
+// tellOpen logs all that has not ended.
+func (w *world) tellOpen() {
+	for _, one := range w.texts(`SELECT row_to_json(i)::text || coalesce((SELECT json_agg(j)::text FROM jobs j WHERE j.instance_id = i.id), '')
+		FROM wf_instances i WHERE ended_at IS NULL`) {
+		w.t.Log(one)
+	}
 }

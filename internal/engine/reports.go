@@ -108,7 +108,7 @@ func (u *unit) report(by jobs.Holder, what jobs.Report) (jobs.Held, *live, error
 
 // finishJob ends a job.
 func (u *unit) finishJob(h jobs.Held, by jobs.Holder, status jobs.Status) {
-	u.jobWrite.Finish = append(u.jobWrite.Finish, jobs.Finished{ID: h.ID, JobType: h.JobType, Status: status, WorkerID: by.WorkerID})
+	u.jobWrite.End(jobs.Finished{ID: h.ID, JobType: h.JobType, Status: status, WorkerID: by.WorkerID})
 	h = u.jobs[h.ID]
 	h.Status, h.WorkerID = status, cmp.Or(by.WorkerID, h.WorkerID)
 	u.jobs[h.ID] = h

@@ -203,9 +203,9 @@ func (u *unit) suspension(l *live, before workflow.Status) {
 		}
 	}
 	if now == workflow.Suspended {
-		u.jobWrite.Hold = append(u.jobWrite.Hold, ids...)
+		u.jobWrite.Suspend(ids...)
 	} else {
-		u.jobWrite.Release = append(u.jobWrite.Release, ids...)
+		u.jobWrite.Resume(ids...)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -118,6 +119,38 @@ type Writes struct {
 	// Handing lets jobs that begin go to claims that wait, in the same transaction. What became
 	// of it has to be told then: see Store.Committed and Store.Abandoned.
 	Handing bool
+}
+
+// Requests that share a transaction may say one thing of a job and then another: an instance
+// that is suspended, told of a failure and resumed takes the failure, and makes another
+// attempt, in one. The last word counts, so these take back what was said before.
+
+// Retry puts up a job once more.
+func (w *Writes) Retry(a Again) {
+	w.Finish = slices.DeleteFunc(w.Finish, func(f Finished) bool { return f.ID == a.Held.ID })
+	w.Again = append(w.Again, a)
+}
+
+// End finishes a job.
+func (w *Writes) End(f Finished) {
+	w.Again = slices.DeleteFunc(w.Again, func(a Again) bool { return a.Held.ID == f.ID })
+	w.Finish = append(w.Finish, f)
+}
+
+// Suspend holds jobs.
+func (w *Writes) Suspend(ids ...uuid.UUID) {
+	w.Release = without(w.Release, ids)
+	w.Hold = append(w.Hold, ids...)
+}
+
+// Resume releases jobs.
+func (w *Writes) Resume(ids ...uuid.UUID) {
+	w.Hold = without(w.Hold, ids)
+	w.Release = append(w.Release, ids...)
+}
+
+func without(all, ids []uuid.UUID) []uuid.UUID {
+	return slices.DeleteFunc(all, func(id uuid.UUID) bool { return slices.Contains(ids, id) })
 }
 
 // Queued is what follows from Writes that were queued.
