@@ -181,20 +181,38 @@ func (s *Store) after(ctx context.Context, j *job) error {
 	return err
 }
 
+// place is where the last page ended.
+func (j *job) place() uuid.UUID {
+	if j.cursor == "" {
+		return uuid.Nil
+	}
+	return uuid.MustParse(j.cursor)
+}
+
+// pageEnds notes where a page ends, and reports whether a row is none to judge: it comes
+// after as many as are erased at once, or it is the one that tells the end of the page.
+func (j *job) pageEnds(due []uuid.UUID, id *uuid.UUID, end bool) bool {
+	switch {
+	case len(due) == mostErased:
+		j.cursor = due[len(due)-1].String() // the rest comes with the next chunk
+	case !end:
+		return false
+	case id != nil:
+		j.cursor = id.String()
+	}
+	return true
+}
+
 // eraseExecutions erases the user's executions of a page of all. Those that have not
 // ended, or whose events are parked, wait.
 func (s *Store) eraseExecutions(ctx context.Context, j *job) error {
-	var cursor uuid.UUID
-	if j.cursor != "" {
-		cursor = uuid.MustParse(j.cursor)
-	}
 	rows, err := j.tx.Query(ctx, `
 		WITH page AS MATERIALIZED (SELECT id, user_name, tenant, requested_at, finished_at FROM executions WHERE id > $1 ORDER BY id LIMIT $2)
 		SELECT p.id, p.finished_at IS NOT NULL, EXISTS (
 			SELECT FROM parked_lanes l WHERE l.key = convert_to(p.id::text, 'UTF8')), false
 		FROM page p WHERE p.user_name = $3 AND ($4 = '' OR p.tenant = $4) AND p.requested_at <= $5
 		UNION ALL SELECT max(id::text)::uuid, false, false, true FROM page
-		ORDER BY 4, 1`, cursor, scanRows, j.user, j.tenant, j.begun)
+		ORDER BY 4, 1`, j.place(), scanRows, j.user, j.tenant, j.begun)
 	if err != nil {
 		return err
 	}
@@ -204,11 +222,7 @@ func (s *Store) eraseExecutions(ctx context.Context, j *job) error {
 	j.cursor = ""
 	_, err = pgx.ForEachRow(rows, []any{&id, &ended, &parked, &end}, func() error {
 		switch {
-		case len(due) == mostErased:
-			j.cursor = due[len(due)-1].String() // the rest comes with the next chunk
-		case end && id != nil:
-			j.cursor = id.String()
-		case end:
+		case j.pageEnds(due, id, end):
 		case !ended:
 			j.waiting[NotEnded]++
 			if j.cancel {
@@ -245,10 +259,7 @@ func (s *Store) eraseExecutions(ctx context.Context, j *job) error {
 // eraseViews erases again what has come in about what this purge has erased, and
 // views of the user's that have no execution.
 func (j *job) eraseViews(ctx context.Context) error {
-	var cursor uuid.UUID
-	if j.cursor != "" {
-		cursor = uuid.MustParse(j.cursor)
-	} else {
+	if j.cursor == "" {
 		tag, err := j.tx.Exec(ctx, `
 			DELETE FROM execution_views v WHERE user_name = $1 AND ($2 = '' OR tenant = $2) AND requested_at <= $3
 				AND NOT EXISTS (SELECT FROM executions e WHERE e.id::text = v.id)`, j.user, j.tenant, j.begun)
@@ -257,7 +268,7 @@ func (j *job) eraseViews(ctx context.Context) error {
 		}
 		j.erased.add(Counts{Views: tag.RowsAffected()})
 	}
-	rows, err := j.tx.Query(ctx, `SELECT id FROM purged_executions WHERE purge = $1 AND id > $2 ORDER BY id LIMIT $3`, j.id, cursor, againRows)
+	rows, err := j.tx.Query(ctx, `SELECT id FROM purged_executions WHERE purge = $1 AND id > $2 ORDER BY id LIMIT $3`, j.id, j.place(), againRows)
 	if err != nil {
 		return err
 	}
@@ -312,16 +323,12 @@ func (j *job) eraseOutbox(ctx context.Context) error {
 // findLetters finds the dead letters of a page of the purged executions, and those
 // whose key is the user.
 func (j *job) findLetters(ctx context.Context) error {
-	var cursor uuid.UUID
-	if j.cursor != "" {
-		cursor = uuid.MustParse(j.cursor)
-	}
 	rows, err := j.tx.Query(ctx, `
 		WITH page AS MATERIALIZED (SELECT id FROM purged_executions WHERE purge = $1 AND id > $2 ORDER BY id LIMIT $3),
 		keys AS (SELECT convert_to(id::text, 'UTF8') AS key FROM page UNION SELECT convert_to($4::text, 'UTF8'))
 		SELECT d.id::text, d.status = 'OPEN' AND EXISTS (SELECT FROM parked_lanes WHERE head = d.id), ''
 		FROM keys JOIN dead_letters d USING (key) WHERE d.status <> 'DELETED'
-		UNION ALL SELECT '', false, coalesce(max(id::text), '') FROM page HAVING count(*) = $3`, j.id, cursor, againRows, j.named())
+		UNION ALL SELECT '', false, coalesce(max(id::text), '') FROM page HAVING count(*) = $3`, j.id, j.place(), againRows, j.named())
 	if err != nil {
 		return err
 	}

@@ -26,11 +26,7 @@ const theirWorkflowsSQL = `
 // of all. Those that have not ended wait. There is no index by user, as with executions:
 // each start would pay for it.
 func (s *Store) eraseWorkflows(ctx context.Context, j *job) error {
-	var cursor uuid.UUID
-	if j.cursor != "" {
-		cursor = uuid.MustParse(j.cursor)
-	}
-	rows, err := j.tx.Query(ctx, theirWorkflowsSQL, cursor, scanRows, j.user, j.tenant, j.begun, j.id)
+	rows, err := j.tx.Query(ctx, theirWorkflowsSQL, j.place(), scanRows, j.user, j.tenant, j.begun, j.id)
 	if err != nil {
 		return err
 	}
@@ -40,11 +36,7 @@ func (s *Store) eraseWorkflows(ctx context.Context, j *job) error {
 	j.cursor = ""
 	_, err = pgx.ForEachRow(rows, []any{&id, &ended, &end}, func() error {
 		switch {
-		case len(due) == mostErased:
-			j.cursor = due[len(due)-1].String() // the rest comes with the next chunk
-		case end && id != nil:
-			j.cursor = id.String()
-		case end:
+		case j.pageEnds(due, id, end):
 		case ended:
 			due = append(due, *id)
 		default:
