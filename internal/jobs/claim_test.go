@@ -126,12 +126,13 @@ func TestManyClaimersGetEachJobOnce(t *testing.T) {
 	assert.ElementsMatch(t, want, got)
 }
 
-func TestAWaitingClaimIsWoken(t *testing.T) {
-	t.Parallel()
-	// Polls are far apart, so only wake-ups bring anything.
+// newListeners are two processes that hear of each other. Their polls are far apart, so only
+// wake-ups bring anything.
+func newListeners(t *testing.T) (one, two *world) {
+	t.Helper()
 	slow := func(c *jobs.Config) { c.Poll = time.Hour }
-	one := newWorld(t, slow)
-	two := worldOn(t, one.dsn, slow)
+	one = newWorld(t, slow)
+	two = worldOn(t, one.dsn, slow)
 	for _, w := range []*world{one, two} {
 		ready, stop := w.Signals.Subscribe("ready")
 		run(t, w.Signals.Run)
@@ -139,6 +140,12 @@ func TestAWaitingClaimIsWoken(t *testing.T) {
 		stop()
 		run(t, w.Store.Run)
 	}
+	return one, two
+}
+
+func TestAWaitingClaimIsWoken(t *testing.T) {
+	t.Parallel()
+	one, two := newListeners(t)
 	for range 20 {
 		for what, there := range map[string]*world{"here": one, "in another process": two} {
 			got := make(chan []jobs.Job, 1)

@@ -223,16 +223,7 @@ func TestAHandingInDoubt(t *testing.T) {
 // A claim need not look for what the one before it has not found; and is told all the same.
 func TestWhatIsKnownNotToBeThere(t *testing.T) {
 	t.Parallel()
-	slow := func(c *jobs.Config) { c.Poll = time.Hour }
-	one := newWorld(t, slow)
-	two := worldOn(t, one.dsn, slow)
-	for _, w := range []*world{one, two} {
-		ready, stop := w.Signals.Subscribe("ready")
-		run(t, w.Signals.Run)
-		<-ready // the connection stands
-		stop()
-		run(t, w.Store.Run)
-	}
+	one, two := newListeners(t)
 	for range 10 {
 		c := two.wait(jobs.ClaimRequest{WorkerID: "w", Types: []string{"a"}})
 		ids := one.begin(jobstest.Spec{JobType: "a"})
