@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/millrace/millrace/e2e/internal/servers"
 )
 
 // drill is one run.
@@ -208,7 +210,7 @@ func (d *drill) migrate(ctx context.Context) error {
 // ready has every process say that it is ready.
 func (d *drill) ready(ctx context.Context, when string) {
 	var last []string
-	err := until(ctx, 30*time.Second, "all are ready", func() (bool, error) {
+	err := servers.Until(ctx, 30*time.Second, "all are ready", func() (bool, error) {
 		last = d.in.unready(ctx)
 		return len(last) == 0, nil
 	})

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -19,11 +18,10 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/millrace/millrace/e2e/internal/servers"
 	"github.com/millrace/millrace/internal/client"
-	"github.com/millrace/millrace/internal/embedded"
 	"github.com/millrace/millrace/internal/secret"
 	"github.com/millrace/millrace/internal/testenv/program"
-	"github.com/millrace/millrace/internal/testenv/realkafka"
 )
 
 const (
@@ -54,7 +52,7 @@ type installation struct {
 	token   string
 	brokers []string
 	dsn     string
-	closes  []func() error
+	servers *servers.Servers
 
 	mu       sync.Mutex
 	members  []*member // those that ought to run
@@ -65,42 +63,15 @@ type installation struct {
 func install(ctx context.Context, o options) (*installation, error) {
 	var random [16]byte
 	_, _ = rand.Read(random[:]) // never fails
-	in := &installation{options: o, token: hex.EncodeToString(random[:])}
-	if err := in.open(ctx); err != nil {
-		return nil, errors.Join(err, in.close())
-	}
-	return in, nil
-}
-
-func (in *installation) open(ctx context.Context) error {
-	if in.embedded {
-		broker, err := embedded.StartBroker(ctx, embedded.BrokerConfig{Listen: "127.0.0.1:0"})
-		if err != nil {
-			return err
-		}
-		in.brokers, in.closes = broker.Addrs(), append(in.closes, broker.Close)
-	} else {
-		cluster, err := realkafka.Start(ctx, realkafka.Config{DataDir: filepath.Join(in.dir, "kafka"), Progress: os.Stdout})
-		if err != nil {
-			return err
-		}
-		in.brokers, in.closes = cluster.Addrs(), append(in.closes, cluster.Close)
-	}
-	pg, err := embedded.StartPostgres(ctx, embedded.PostgresConfig{DataDir: filepath.Join(in.dir, "pg"), Settings: map[string]string{"max_connections": "200"}})
+	started, err := servers.Start(ctx, servers.Config{
+		Dir: o.dir, Embedded: o.embedded, Progress: os.Stdout, Connections: 200, PoolSize: 8,
+	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	in.dsn, in.closes = pg.DSN(), append(in.closes, func() error { return pg.Stop(context.WithoutCancel(ctx)) })
-	config, err := pgxpool.ParseConfig(in.dsn)
-	if err != nil {
-		return err
-	}
-	config.MaxConns = 8
-	if in.db, err = pgxpool.NewWithConfig(ctx, config); err != nil {
-		return err
-	}
-	in.closes = append(in.closes, func() error { in.db.Close(); return nil })
-	return nil
+	return &installation{
+		options: o, token: hex.EncodeToString(random[:]), servers: started, db: started.DB, brokers: started.Brokers, dsn: started.DSN,
+	}, nil
 }
 
 func (in *installation) binary(v version) string {
@@ -178,7 +149,7 @@ func (in *installation) join(ctx context.Context, m *member, how program.Launch,
 	in.mu.Lock()
 	in.everyone = append(in.everyone, m)
 	in.mu.Unlock()
-	err = until(ctx, startWithin, m.name+" is ready", func() (bool, error) {
+	err = servers.Until(ctx, startWithin, m.name+" is ready", func() (bool, error) {
 		if !m.Running() {
 			log, _ := m.Log()
 			return false, fmt.Errorf("%s ended at its start: %s", m.name, program.Tail(log, 5))
@@ -271,10 +242,7 @@ func (in *installation) close() error {
 	for _, m := range in.everyone {
 		errs = append(errs, m.Kill())
 	}
-	for i := len(in.closes) - 1; i >= 0; i-- {
-		errs = append(errs, in.closes[i]())
-	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, in.servers.Close())...)
 }
 
 // count returns a number from the database.
@@ -283,20 +251,6 @@ func (in *installation) count(ctx context.Context, sql string, args ...any) (n i
 		err = fmt.Errorf("%s: %w", sql, err)
 	}
 	return n, err
-}
-
-// until asks again and again whether something has come true. An error ends it.
-func until(ctx context.Context, within time.Duration, what string, ok func() (bool, error)) error {
-	waiting, cancel := context.WithTimeout(ctx, within)
-	defer cancel()
-	for {
-		if done, err := ok(); done || err != nil {
-			return err
-		}
-		if !pause(waiting, 100*time.Millisecond) {
-			return cmp.Or(ctx.Err(), fmt.Errorf("not within %s: %s", within, what))
-		}
-	}
 }
 
 // pause waits and reports whether nothing ended the wait.

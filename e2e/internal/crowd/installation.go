@@ -15,11 +15,10 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/millrace/millrace/e2e/internal/servers"
 	"github.com/millrace/millrace/internal/client"
-	"github.com/millrace/millrace/internal/embedded"
 	"github.com/millrace/millrace/internal/secret"
 	"github.com/millrace/millrace/internal/testenv/program"
-	"github.com/millrace/millrace/internal/testenv/realkafka"
 )
 
 const (
@@ -34,7 +33,7 @@ type installation struct {
 	token   string
 	brokers []string
 	dsn     string
-	closes  []func() error
+	servers *servers.Servers // nil until they are started
 
 	mu      sync.Mutex
 	members map[string]*program.Process
@@ -55,21 +54,17 @@ func (in *installation) open(ctx context.Context) error {
 	if err := os.MkdirAll(filepath.Join(in.Dir, "logs"), 0o755); err != nil {
 		return err
 	}
-	if err := in.openServers(ctx); err != nil {
-		return err
-	}
-	if err := os.WriteFile(in.file(), []byte(settings()), 0o600); err != nil {
-		return err
-	}
-	config, err := pgxpool.ParseConfig(in.dsn)
+	started, err := servers.Start(ctx, servers.Config{
+		Dir: in.Dir, Embedded: !in.Real, Progress: in.Log, DSN: in.DSN, Connections: 150, PoolSize: 4,
+	})
 	if err != nil {
 		return err
 	}
-	config.MaxConns = 4
-	if in.db, err = pgxpool.NewWithConfig(ctx, config); err != nil {
+	in.servers = started
+	in.db, in.brokers, in.dsn = started.DB, started.Brokers, started.DSN
+	if err := os.WriteFile(in.file(), []byte(settings()), 0o600); err != nil {
 		return err
 	}
-	in.closes = append(in.closes, func() error { in.db.Close(); return nil })
 	if err := in.run(ctx, "migrate", "migrate", "up"); err != nil {
 		return err
 	}
@@ -96,32 +91,6 @@ func (in *installation) open(ctx context.Context) error {
 }
 
 func coordinator(i int) string { return fmt.Sprintf("coordinator-%d", i+1) }
-
-// openServers starts the broker and the database, unless there is one.
-func (in *installation) openServers(ctx context.Context) error {
-	if in.Real {
-		cluster, err := realkafka.Start(ctx, realkafka.Config{DataDir: filepath.Join(in.Dir, "kafka"), Progress: in.Log})
-		if err != nil {
-			return err
-		}
-		in.brokers, in.closes = cluster.Addrs(), append(in.closes, cluster.Close)
-	} else {
-		broker, err := embedded.StartBroker(ctx, embedded.BrokerConfig{Listen: "127.0.0.1:0"})
-		if err != nil {
-			return err
-		}
-		in.brokers, in.closes = broker.Addrs(), append(in.closes, broker.Close)
-	}
-	if in.dsn = in.DSN; in.dsn != "" {
-		return nil
-	}
-	pg, err := embedded.StartPostgres(ctx, embedded.PostgresConfig{DataDir: filepath.Join(in.Dir, "pg"), Settings: map[string]string{"max_connections": "150"}})
-	if err != nil {
-		return err
-	}
-	in.dsn, in.closes = pg.DSN(), append(in.closes, func() error { return pg.Stop(context.WithoutCancel(ctx)) })
-	return nil
-}
 
 func (in *installation) file() string { return filepath.Join(in.Dir, "millrace.yaml") }
 
@@ -175,7 +144,7 @@ func (in *installation) member(name string) *program.Process {
 // ready waits until a process has started completely.
 func (in *installation) ready(ctx context.Context, name string) error {
 	p := in.member(name)
-	err := until(ctx, startWithin, name+" is ready", func() (bool, error) {
+	err := servers.Until(ctx, startWithin, name+" is ready", func() (bool, error) {
 		if !p.Running() {
 			log, _ := p.Log()
 			return false, fmt.Errorf("%s ended: %s", name, program.Tail(log, 5))
@@ -218,26 +187,8 @@ func (in *installation) close() error {
 	for _, p := range in.members {
 		errs = append(errs, p.Kill())
 	}
-	for i := len(in.closes) - 1; i >= 0; i-- {
-		errs = append(errs, in.closes[i]())
+	if in.servers != nil {
+		errs = append(errs, in.servers.Close())
 	}
 	return errors.Join(errs...)
-}
-
-// until asks again and again whether something has come true. An error ends it.
-func until(ctx context.Context, within time.Duration, what string, ok func() (bool, error)) error {
-	ctx, cancel := context.WithTimeout(ctx, within)
-	defer cancel()
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		if done, err := ok(); done || err != nil {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("not within %s: %s", within, what)
-		case <-tick.C:
-		}
-	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/millrace/millrace/e2e/internal/servers"
 	"github.com/millrace/millrace/internal/execution/store"
 	"github.com/millrace/millrace/internal/testenv/program"
 )
@@ -59,7 +60,7 @@ func (d *drill) torment(ctx context.Context, done <-chan struct{}) error {
 // than the last one. When the work is done there may be none.
 func (d *drill) next(ctx context.Context, last *int64, done <-chan struct{}, turn int) (string, error) {
 	name := coordinator(turn % d.Coordinators)
-	err := until(ctx, takeOverWithin, "a coordinator admits", func() (bool, error) {
+	err := servers.Until(ctx, takeOverWithin, "a coordinator admits", func() (bool, error) {
 		select {
 		case <-done:
 			return true, nil
