@@ -37,6 +37,12 @@
 // doubt may still be open when the next begins. CheckAlone is for those that build on
 // each other.
 //
+// # Sharing
+//
+// Shards shares a fixed number of shards among all who ask, Spread slots with names that
+// come and go. Both are even, need no leader, and let whoever joins or leaves do so at
+// any time.
+//
 // # When a holder dies
 //
 // Its leases are taken over when they expire: within TTL of its last renewal. A

@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/millrace/millrace/internal/crash"
@@ -145,10 +147,40 @@ func (m *Manager) Acquire(ctx context.Context, name string) (*Held, error) {
 	if token == nil {
 		return nil, &heldError{name: name, remaining: time.Duration(remaining * float64(time.Second))}
 	}
+	return m.taken(ctx, name, *token, asked), nil
+}
+
+// taken notes a lease that was taken by a statement sent at that moment.
+func (m *Manager) taken(ctx context.Context, name string, token int64, asked time.Time) *Held {
 	crash.At("lease.taken")
-	h := newHeld(ctx, m, name, *token, asked.Add(m.ttl-m.margin))
+	h := newHeld(ctx, m, name, token, asked.Add(m.ttl-m.margin))
 	m.add(h)
-	return h, nil
+	return h
+}
+
+// acquireAll takes those of several leases that nobody holds, in one round trip. asking
+// bounds that, ctx is as for Acquire.
+func (m *Manager) acquireAll(asking, ctx context.Context, names []string) ([]*Held, error) {
+	names = slices.Sorted(slices.Values(names)) // so that two who take the same do not deadlock
+	asked := time.Now()
+	batch := &pgx.Batch{}
+	tokens := make([]*int64, len(names))
+	for i, name := range names {
+		batch.Queue(acquireSQL, name, m.owner, m.ttl.Seconds()).QueryRow(func(row pgx.Row) error {
+			var remaining float64
+			return row.Scan(&tokens[i], &remaining)
+		})
+	}
+	if err := m.pool.SendBatch(asking, batch).Close(); err != nil {
+		return nil, fmt.Errorf("acquire %d leases: %w", len(names), err)
+	}
+	var got []*Held
+	for i, token := range tokens {
+		if token != nil {
+			got = append(got, m.taken(ctx, names[i], *token, asked))
+		}
+	}
+	return got, nil
 }
 
 func (m *Manager) add(h *Held) {

@@ -54,7 +54,7 @@ type sharing struct {
 func (s *sharing) run(ctx context.Context) {
 	released, stop := s.m.subscribe(s.kind)
 	defer stop()
-	defer s.leave(ctx)
+	defer s.m.leave(ctx, s.kind)
 	// Leases outlive ctx until their functions have returned, so that nobody takes
 	// over what is still being finished.
 	holding, letGo := context.WithCancel(context.WithoutCancel(ctx))
@@ -88,9 +88,15 @@ func (s *sharing) run(ctx context.Context) {
 			joined = true
 			s.m.wake(s.kind) // the others have to make room
 		}
+		if failed {
+			missing = retryRound
+		}
 		timer.Reset(nextRound(interval, missing))
 	}
 }
+
+// retryRound is when a round that failed is repeated.
+const retryRound = time.Second
 
 // nextRound comes sooner when a shard that is due to us was still held.
 func nextRound(interval, missing time.Duration) time.Duration {
@@ -104,7 +110,7 @@ func nextRound(interval, missing time.Duration) time.Duration {
 // until this member has its share. When shards of its share are held by others it
 // returns how long the first of their leases still lasts.
 func (s *sharing) balance(ctx, holding context.Context) (missing time.Duration, err error) {
-	members, err := s.announce(ctx)
+	members, _, err := s.m.announce(ctx, s.kind)
 	if err != nil {
 		return 0, err
 	}
@@ -144,59 +150,6 @@ func shareOf(n int, members []string, member string) int {
 		share++
 	}
 	return share
-}
-
-// The delete is for members that died long ago. It skips rows that another
-// member is deleting, so that two cannot deadlock.
-const announceSQL = `
-	WITH me AS (
-		INSERT INTO lease_members (kind, member, expires_at)
-		VALUES ($1, $2, clock_timestamp() + make_interval(secs => $3))
-		ON CONFLICT (kind, member) DO UPDATE SET expires_at = excluded.expires_at
-		RETURNING member
-	), gone AS (
-		DELETE FROM lease_members g USING (
-			SELECT kind, member FROM lease_members
-			WHERE kind = $1 AND expires_at < clock_timestamp() - make_interval(secs => 10 * $3)
-			FOR UPDATE SKIP LOCKED
-		) old WHERE g.kind = old.kind AND g.member = old.member AND g.member <> $2
-	)
-	SELECT member FROM lease_members WHERE kind = $1 AND expires_at > clock_timestamp()
-	UNION SELECT member FROM me ORDER BY 1`
-
-func (s *sharing) announce(ctx context.Context) ([]string, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.m.ttl/renewals)
-	defer cancel()
-	rows, err := s.m.pool.Query(ctx, announceSQL, s.kind, s.m.owner, s.m.ttl.Seconds())
-	if err != nil {
-		return nil, fmt.Errorf("announce member: %w", err)
-	}
-	defer rows.Close()
-	var members []string
-	for rows.Next() {
-		var member string
-		if err := rows.Scan(&member); err != nil {
-			return nil, fmt.Errorf("announce member: %w", err)
-		}
-		members = append(members, member)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, fmt.Errorf("announce member: %w", err)
-	}
-	slices.Sort(members) // the database's collation is not ours
-	return members, nil
-}
-
-// leave takes this member off the list, so that the others share what it had.
-func (s *sharing) leave(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
-	defer cancel()
-	_, err := s.m.pool.Exec(ctx, `DELETE FROM lease_members WHERE kind = $1 AND member = $2`, s.kind, s.m.owner)
-	if err != nil {
-		s.m.log.WarnContext(ctx, "member runs out instead of leaving", "kind", s.kind, "error", err)
-		return
-	}
-	s.m.wake(s.kind)
 }
 
 // candidates returns the shards that are not running here, beginning at a place
