@@ -16,7 +16,7 @@
 // The records of a Delivery belong to one partition and ascend by offset. The
 // transport has at most one Delivery per partition in flight. An ack means that
 // the effect of all its records is durable; a nack means that none may be
-// assumed to be, so the same records come again. The Context of the message ends
+// assumed to be, except for those that Settle names, so the others come again. The Context of the message ends
 // when the partition is lost or the transport gives up draining.
 package delivery
 
@@ -49,8 +49,9 @@ type Delivery struct {
 	// its token; zero for records that come from the log.
 	Lane int64
 
-	mu  sync.Mutex
-	err error
+	mu      sync.Mutex
+	err     error
+	settled int
 }
 
 // Fail records why the delivery is about to be nacked. The last call wins.

@@ -58,6 +58,9 @@ func (s *Subscriber) assign(ctx context.Context, at partition, topicID [16]byte,
 		}
 	}
 	w := newWorker(s, at, topicID, committed)
+	s.mu.Lock()
+	w.mark = s.marks[at]
+	s.mu.Unlock()
 	start, epoch, err := w.callAssigned(ctx)
 	switch {
 	case err == nil && start >= 0:
@@ -112,9 +115,9 @@ func (s *Subscriber) adopt(w *worker) bool {
 }
 
 // topicIDs asks for the identity of topics; one that is unknown has the zero
-// id. Only the Assigned hook needs them: records carry their own.
+// id. Only the Assigned hook, and RememberTopics, need them: records carry their own.
 func (s *Subscriber) topicIDs(ctx context.Context, names []string) map[string][16]byte {
-	if s.sc.Hooks.Assigned == nil {
+	if s.sc.Hooks.Assigned == nil && !s.sc.RememberTopics {
 		return nil
 	}
 	ids := make(map[string][16]byte, len(names))
@@ -286,21 +289,21 @@ func (s *Subscriber) workersOf(topic string) []*worker {
 	return workers
 }
 
-// callAssigned asks the Assigned hook where to start; -1 keeps the group's
-// offset.
+// callAssigned asks what was noted with the group's offset, and then the Assigned hook,
+// where to start; -1 keeps that offset.
 func (w *worker) callAssigned(ctx context.Context) (start, epoch int64, err error) {
-	hook := w.s.sc.Hooks.Assigned
-	if hook == nil {
-		return -1, 0, nil
-	}
 	ctx, cancel := context.WithTimeout(ctx, w.s.sc.HookTimeout)
 	defer cancel()
-	if w.topicID == ([16]byte{}) {
-		if w.topicID = w.s.topicIDs(ctx, []string{w.at.topic})[w.at.topic]; w.topicID == ([16]byte{}) {
-			return 0, 0, fmt.Errorf("assign %s/%d: the id of the topic is not known", w.at.topic, w.at.partition)
-		}
+	start, err = w.renewal(ctx)
+	hook := w.s.sc.Hooks.Assigned
+	if err != nil || start >= 0 || hook == nil {
+		return start, 0, err
 	}
-	start, epoch, err = hook(ctx, w.at.topic, w.topicID, w.at.partition, w.committed)
+	id, err := w.identify(ctx)
+	if err != nil {
+		return 0, 0, err
+	}
+	start, epoch, err = hook(ctx, w.at.topic, id, w.at.partition, w.committed)
 	if err != nil {
 		return 0, 0, fmt.Errorf("assign %s/%d: %w", w.at.topic, w.at.partition, err)
 	}

@@ -117,6 +117,15 @@ func (c *committer) now(ctx context.Context, workers []*worker) error {
 		if req.MemberID != member || req.Generation != generation {
 			return errStaleGeneration
 		}
+		if c.s.sc.RememberTopics {
+			for t := range req.Topics {
+				for p := range req.Topics[t].Partitions {
+					if w := owners[partition{req.Topics[t].Topic, req.Topics[t].Partitions[p].Partition}]; w != nil {
+						w.remember(&req.Topics[t].Partitions[p])
+					}
+				}
+			}
+		}
 		return nil
 	})
 	var err error

@@ -32,6 +32,10 @@ type Config struct {
 	ClientID string     `koanf:"client_id"`
 	TLS      TLSConfig  `koanf:"tls"`
 	SASL     SASLConfig `koanf:"sasl"`
+	// Credentials, where it is set, is asked for every connection, for what TLS and
+	// SASL then do not name: so a secret that is renewed needs no new client. What it
+	// returns is ErrCredentials wherever it turns up.
+	Credentials func() (Credentials, error) `koanf:"-" json:"-"`
 	// DialTimeout bounds one attempt to connect. Defaults to 10 seconds.
 	DialTimeout time.Duration `koanf:"dial_timeout"`
 	// SessionTimeout is how long the group waits for a silent member before it
@@ -56,6 +60,15 @@ type Config struct {
 	MetadataMaxAge time.Duration `koanf:"metadata_max_age"`
 	// Logger receives what the client has to say. Defaults to slog.Default().
 	Logger *slog.Logger `koanf:"-"`
+}
+
+// Credentials are secrets in memory rather than in files.
+type Credentials struct {
+	// CA, Cert and Key are PEM: what to trust, and who we are. Each takes the place of
+	// the file of that name; Cert and Key go together.
+	CA, Cert, Key []byte
+	// Password is for PLAIN and SCRAM, Token for OAUTHBEARER.
+	Password, Token secret.Secret
 }
 
 // TLSConfig says how connections are encrypted.
@@ -131,7 +144,7 @@ func (c Config) Validate() error {
 		fault("kafka.heartbeat_interval: %s is more than a third of kafka.session_timeout (%s)", c.HeartbeatInterval, c.SessionTimeout)
 	}
 	faults = append(faults, c.TLS.faults()...)
-	faults = append(faults, c.SASL.faults()...)
+	faults = append(faults, c.SASL.faults(c.Credentials != nil)...)
 	slices.SortFunc(faults, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return errors.Join(faults...)
 }
@@ -159,10 +172,11 @@ func (c TLSConfig) faults() []error {
 	return faults
 }
 
-func (c SASLConfig) faults() []error {
+// faults are those of c. Where the secrets are asked for they need not be here.
+func (c SASLConfig) faults(asked bool) []error {
 	var faults []error
 	need := func(path, value string) {
-		if value == "" {
+		if value == "" && (path == "username" || !asked) {
 			faults = append(faults, fmt.Errorf("kafka.sasl.%s: required by mechanism %s", path, c.Mechanism))
 		}
 	}
@@ -186,6 +200,7 @@ func (c SASLConfig) faults() []error {
 		refuse("username", c.Username)
 		refuse("password", c.Password.String())
 		switch {
+		case asked && c.Token.IsZero() && c.TokenFile == "":
 		case c.Token.IsZero() && c.TokenFile == "":
 			faults = append(faults, errors.New("kafka.sasl.token: this or kafka.sasl.token_file is required by mechanism OAUTHBEARER"))
 		case !c.Token.IsZero() && c.TokenFile != "":

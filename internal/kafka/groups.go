@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"strconv"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -103,4 +105,35 @@ func (a *Admin) CommitFor(ctx context.Context, group, topic string, offsets map[
 		return fmt.Errorf("set offsets of group %s: %w", group, err)
 	}
 	return nil
+}
+
+// OffsetsRetention returns how long brokers keep the offsets of a group that has no
+// members (offsets.retention.minutes).
+func (a *Admin) OffsetsRetention(ctx context.Context) (time.Duration, error) {
+	meta, err := a.admin.BrokerMetadata(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("ask how long offsets are kept: %w", err)
+	}
+	if len(meta.Brokers) == 0 {
+		return 0, errors.New("ask how long offsets are kept: there are no brokers")
+	}
+	described, err := a.admin.DescribeBrokerConfigs(ctx, meta.Brokers[0].NodeID)
+	if err != nil {
+		return 0, fmt.Errorf("ask how long offsets are kept: %w", err)
+	}
+	for _, broker := range described {
+		if broker.Err != nil {
+			return 0, fmt.Errorf("ask how long offsets are kept: %w", broker.Err)
+		}
+		for _, c := range broker.Configs {
+			if c.Key == "offsets.retention.minutes" {
+				minutes, err := strconv.ParseInt(c.MaybeValue(), 10, 64)
+				if err != nil {
+					return 0, fmt.Errorf("ask how long offsets are kept: %w", err)
+				}
+				return milliseconds(min(minutes, math.MaxInt64/60_000) * 60_000), nil
+			}
+		}
+	}
+	return 0, errors.New("ask how long offsets are kept: the broker does not tell")
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -12,10 +11,6 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/sasl"
-	"github.com/twmb/franz-go/pkg/sasl/oauth"
-	"github.com/twmb/franz-go/pkg/sasl/plain"
-	"github.com/twmb/franz-go/pkg/sasl/scram"
 )
 
 // Options returns the client options that every client of this package starts
@@ -42,12 +37,12 @@ func (c Config) Options() ([]kgo.Opt, error) {
 		if err != nil {
 			return nil, err
 		}
-		dialer := &tlsDialer{net.Dialer{Timeout: c.DialTimeout}, config}
+		dialer := &tlsDialer{net.Dialer{Timeout: c.DialTimeout}, config, c.Credentials}
 		opts = append(opts, kgo.Dialer(dialer.dial))
 	} else {
 		opts = append(opts, kgo.Dialer((&net.Dialer{Timeout: c.DialTimeout}).DialContext))
 	}
-	if mechanism := c.SASL.mechanism(); mechanism != nil {
+	if mechanism := c.mechanism(); mechanism != nil {
 		opts = append(opts, kgo.SASL(mechanism))
 	}
 	return opts, nil
@@ -85,12 +80,22 @@ func (c TLSConfig) load() (*tls.Config, error) {
 // tlsDialer connects and shakes hands in one step, so that a certificate that
 // is not trusted is the error of the dial and not an end of file later on.
 type tlsDialer struct {
-	net    net.Dialer
-	config *tls.Config
+	net         net.Dialer
+	config      *tls.Config
+	credentials func() (Credentials, error)
 }
 
 func (d *tlsDialer) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	config := d.config.Clone()
+	if d.credentials != nil {
+		credentials, err := ask(d.credentials)
+		if err == nil {
+			err = credentials.into(config)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("dial %s: %w", address, err)
+		}
+	}
 	if config.ServerName == "" {
 		host, _, err := net.SplitHostPort(address)
 		if err != nil {
@@ -98,33 +103,31 @@ func (d *tlsDialer) dial(ctx context.Context, network, address string) (net.Conn
 		}
 		config.ServerName = host
 	}
-	return (&tls.Dialer{NetDialer: &d.net, Config: config}).DialContext(ctx, network, address)
+	conn, err := d.net.DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	encrypted := tls.Client(conn, config)
+	ctx, cancel := context.WithTimeout(ctx, d.net.Timeout)
+	defer cancel()
+	if err := encrypted.HandshakeContext(ctx); err != nil {
+		_ = conn.Close()
+		return nil, &handshakeError{address, err}
+	}
+	return encrypted, nil
 }
 
-func (c SASLConfig) mechanism() sasl.Mechanism {
-	login := scram.Auth{User: c.Username, Pass: c.Password.Reveal()}
-	switch c.Mechanism {
-	case MechanismPlain:
-		return plain.Auth{User: c.Username, Pass: c.Password.Reveal()}.AsMechanism()
-	case MechanismScramSHA256:
-		return login.AsSha256Mechanism()
-	case MechanismScramSHA512:
-		return login.AsSha512Mechanism()
-	case MechanismOAuthBearer:
-		return oauth.Oauth(func(context.Context) (oauth.Auth, error) {
-			token, err := c.readToken()
-			if err != nil {
-				return oauth.Auth{}, err
-			}
-			if token == "" {
-				return oauth.Auth{}, errors.New("kafka.sasl.token_file: the file is empty")
-			}
-			return oauth.Auth{Token: token}, nil
-		})
-	default:
-		return nil
-	}
+// handshakeError: somebody is there, and TLS does not come about.
+type handshakeError struct {
+	address string
+	err     error
 }
+
+func (e *handshakeError) Error() string {
+	return fmt.Sprintf("TLS handshake with %s: %v", e.address, e.err)
+}
+
+func (e *handshakeError) Unwrap() error { return e.err }
 
 // newClient makes a client from the shared options and those of its role.
 func (c Config) newClient(role ...kgo.Opt) (*kgo.Client, error) {

@@ -68,14 +68,14 @@ func (s *Subscriber) held() <-chan struct{} {
 }
 
 // RefreshEnds asks the brokers where the partitions end that are not fetched at
-// the moment, so that HighWatermark and Lag grow while a partition stands. It does
-// nothing when all are fetched.
+// the moment, so that HighWatermark and Lag grow while a partition stands, and those of
+// which nothing was fetched yet. It does nothing when all are fetched.
 func (s *Subscriber) RefreshEnds(ctx context.Context) error {
 	standing := map[partition]*worker{}
 	names := map[string]struct{}{}
 	for _, w := range s.workersOf("") {
 		w.mu.Lock()
-		if w.paused != 0 {
+		if w.paused != 0 || w.highWatermark < 0 {
 			standing[w.at] = w
 			names[w.at.topic] = struct{}{}
 		}

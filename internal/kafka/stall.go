@@ -227,7 +227,7 @@ func (w *worker) move(offset int64) bool {
 	}
 	w.mu.Lock()
 	w.queue.clear()
-	w.next, w.fetchErr, w.dropping = offset, nil, false
+	w.next, w.lastRecord, w.fetchErr, w.dropping = offset, -1, nil, false
 	w.mu.Unlock()
 	w.resume(pausedSeeking)
 	return true

@@ -57,6 +57,12 @@ type PartitionStatus struct {
 	Nacked int64
 	// Epoch is what the Assigned hook returned.
 	Epoch int64
+	// TopicID is the identity of the topic, zero if it is not known yet.
+	TopicID [16]byte
+	// Renewed says that the group's offset was of a topic of that name that is gone,
+	// and that the partition began at its first record: see
+	// SubscriberConfig.RememberTopics.
+	Renewed bool
 }
 
 // Observer is told what happens to partitions. Its methods are called
@@ -93,16 +99,17 @@ func (w *worker) status() PartitionStatus {
 	}
 	st.Prefetched, st.Epoch, st.Paused = w.queue.len(), w.epoch, w.paused&pausedHeld != 0
 	st.Acked, st.Nacked = w.ackedRecords, w.nackedDeliveries
+	st.TopicID, st.Renewed = w.topicID, w.renewed
 	return st
 }
 
 // setState changes the status and tells the observer. Since is kept while the
-// state stays the same.
+// state stays the same and the same record blocks.
 func (w *worker) setState(next PartitionStatus) {
 	w.mu.Lock()
 	was := w.state
 	next.Since = was.Since
-	if was.State != next.State {
+	if was.State != next.State || was.Offset != next.Offset {
 		next.Since = w.s.sc.Clock.Now()
 	}
 	w.state = next

@@ -14,6 +14,9 @@ import (
 )
 
 const (
+	// maxAnswer bounds what is read of one answer, which may hold a single batch that is
+	// larger than what was asked for.
+	maxAnswer = 100 << 20
 	// commitTimeout bounds one commit of offsets.
 	commitTimeout = 5 * time.Second
 	// leaveTimeout bounds the farewell to the group.
@@ -43,6 +46,9 @@ type Subscriber struct {
 	closeDone     chan struct{}
 	// holding is closed when what Pause began ends; nil while nothing is paused.
 	holding chan struct{}
+
+	// marks are what was noted with the offsets that the group was asked for last.
+	marks map[partition]string
 
 	poll   pollFence
 	commit committer
@@ -82,7 +88,7 @@ func NewSubscriber(cfg Config, sc SubscriberConfig) (*Subscriber, error) {
 	s.life, s.end = context.WithCancel(context.Background())
 	s.poll.init()
 	s.commit.init(s)
-	client, err := cfg.newClient(
+	client, err := cfg.newClient(append(s.options(),
 		kgo.WithContext(s.life),
 		kgo.AlwaysRetryEOF(), // a broker that shuts down accepts connections and drops them
 		kgo.ConsumerGroup(sc.Group),
@@ -101,7 +107,7 @@ func NewSubscriber(cfg Config, sc SubscriberConfig) (*Subscriber, error) {
 		kgo.AdjustFetchOffsetsFn(s.onAssigned),
 		kgo.OnPartitionsRevoked(s.onRevoked),
 		kgo.OnPartitionsLost(s.onLost),
-	)
+	)...)
 	if err != nil {
 		return nil, err
 	}
@@ -116,6 +122,31 @@ func NewSubscriber(cfg Config, sc SubscriberConfig) (*Subscriber, error) {
 	s.running.Go(s.pollLoop)
 	s.running.Go(s.commit.loop)
 	return s, nil
+}
+
+// options are those of the client that not every subscriber has.
+func (s *Subscriber) options() []kgo.Opt {
+	var opts []kgo.Opt
+	if n := int32(s.sc.FetchBytes); n > 0 {
+		opts = append(opts, kgo.FetchMaxBytes(n), kgo.FetchMaxPartitionBytes(n), kgo.BrokerMaxReadBytes(max(n, maxAnswer)))
+	}
+	if s.sc.ReadCommitted {
+		opts = append(opts, kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords())
+	}
+	if s.sc.InstanceID != "" {
+		opts = append(opts, kgo.InstanceID(s.sc.InstanceID))
+	}
+	if s.sc.RememberTopics {
+		opts = append(opts, kgo.OnOffsetsFetched(s.onOffsets))
+	}
+	if s.sc.Hooks.Connected != nil {
+		opts = append(opts, kgo.WithHooks(connectHook{s.sc.Hooks.Connected}))
+	}
+	if joined := s.sc.Hooks.Joined; joined != nil {
+		opts = append(opts, kgo.WithHooks(groupHook{joined}),
+			kgo.OnPartitionsAssigned(func(context.Context, *kgo.Client, map[string][]int32) { joined(nil) }))
+	}
+	return opts
 }
 
 func startOffset(from StartFrom) kgo.Offset {
@@ -213,7 +244,7 @@ func (s *Subscriber) Close() error {
 	// timeout later.
 	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
 	defer cancel()
-	err := s.client.LeaveGroupContext(ctx)
+	err := s.leave(ctx)
 
 	s.end()
 	for _, sub := range subs {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -48,6 +49,28 @@ type SubscriberConfig struct {
 	// and 8 MiB.
 	PrefetchRecords int
 	PrefetchBytes   int
+	// PrefetchBoth pauses a partition only once both bounds are exceeded, and until one
+	// of them is down to a half: many small records, or a few large ones, are fetched
+	// ahead then.
+	PrefetchBoth bool
+	// FetchBytes bounds what a broker sends in answer to one fetch, compressed. A larger
+	// batch of records is fetched all the same, alone. Defaults to the client's 50 MiB,
+	// of which up to 1 MiB per partition.
+	FetchBytes int
+	// InstanceID makes this a static member of the group: whoever joins under the same
+	// id has the partitions at once and without a rebalance, and the one before is
+	// fenced. Close leaves the group all the same. Empty for a dynamic member.
+	InstanceID string
+	// ReadCommitted leaves out what belongs to transactions that were aborted, and waits
+	// for those that are open. Where a transaction ends nothing is handed out; the
+	// position goes past it.
+	ReadCommitted bool
+	// RememberTopics notes with every committed offset which topic it is of. A
+	// partition whose topic was deleted and created again while nobody looked then
+	// begins at its first record, instead of an offset that means nothing there:
+	// PartitionStatus.Renewed says so. For groups whose offset is the truth; where the
+	// Assigned hook names offsets it is not needed.
+	RememberTopics bool
 	// StartFrom defaults to StartEarliest.
 	StartFrom StartFrom
 	// Hooks connect the subscription to offsets kept elsewhere. Optional.
@@ -96,6 +119,23 @@ type Hooks struct {
 	// then, as long as the group gives the partition to this member: the position
 	// was moved meanwhile, or a former owner came late.
 	Fenced func(cause error) bool
+	// Connected is called with the outcome of every attempt to connect to a broker, TLS
+	// and SASL included. It must return soon.
+	Connected func(Connection)
+	// Joined is called with nil whenever the group has taken this member in, and with
+	// the error that threw it out or kept it from joining, which goes on being tried.
+	// It must return soon.
+	Joined func(err error)
+}
+
+// Connection is an attempt to connect to a broker.
+type Connection struct {
+	// Broker is the broker's number, or negative where only its address is known, as of
+	// those that the Config names.
+	Broker  int32
+	Address string
+	// Err is nil when the broker can be talked to.
+	Err error
 }
 
 func (c SubscriberConfig) withDefaults(base Config) SubscriberConfig {
@@ -128,6 +168,9 @@ func (c SubscriberConfig) validate(base Config) error {
 			faults = append(faults, fmt.Errorf("%s must be positive", name))
 		}
 	}
+	if c.FetchBytes < 0 || c.FetchBytes > math.MaxInt32 {
+		faults = append(faults, fmt.Errorf("fetch bytes %d must be between 0 and %d", c.FetchBytes, math.MaxInt32))
+	}
 	if c.Gather < 0 {
 		faults = append(faults, fmt.Errorf("gather %s is negative", c.Gather))
 	}
@@ -144,4 +187,21 @@ func (c SubscriberConfig) validate(base Config) error {
 		return fmt.Errorf("kafka subscriber: %w", err)
 	}
 	return nil
+}
+
+// full reports whether so much is fetched ahead that a partition pauses.
+func (c SubscriberConfig) full(records, bytes int) bool {
+	if c.PrefetchBoth {
+		return records > c.PrefetchRecords && bytes > c.PrefetchBytes
+	}
+	return records >= c.PrefetchRecords || bytes >= c.PrefetchBytes
+}
+
+// low reports whether so little is left that a paused partition is fetched again.
+func (c SubscriberConfig) low(records, bytes int) bool {
+	fewRecords, fewBytes := records <= c.PrefetchRecords/2, bytes <= c.PrefetchBytes/2
+	if c.PrefetchBoth {
+		return fewRecords || fewBytes
+	}
+	return fewRecords && fewBytes
 }

@@ -47,12 +47,17 @@ type worker struct {
 	// pace is for the goroutine of run.
 	pace pace
 
+	// mark is what was noted with the group's offset; see RememberTopics. It is for the
+	// goroutine that assigns, and then for that of run.
+	mark string
+
 	// assignErr is why the Assigned hook could not be answered when the
 	// partition was assigned. Set before run.
 	assignErr error
 
 	mu               sync.Mutex
 	topicID          [16]byte
+	renewed          bool // see PartitionStatus
 	queue            queue
 	paused           pauseReason
 	fetchErr         error // why fetching failed; nil when it works
@@ -60,6 +65,7 @@ type worker struct {
 	settled          bool
 	epoch            int64
 	next             int64 // the offset to be fetched next, as far as it is known
+	lastRecord       int64 // the last record that was fetched to be handed out, or -1
 	acked            int64 // the offset behind the last acked record
 	ackedEpoch       int32 // the leader epoch of the last acked record
 	committed        int64 // what this member knows the group to have committed
@@ -76,7 +82,7 @@ func newWorker(s *Subscriber, at partition, topicID [16]byte, committed int64) *
 		s: s, at: at, topicID: topicID, committed: committed,
 		pace: newPace(s.sc.BatchSize),
 		done: make(chan struct{}), wake: make(chan struct{}, 1), retry: make(chan struct{}, 1), seeks: make(chan seekRequest),
-		next: -1, acked: -1, ackedEpoch: -1, highWatermark: -1,
+		next: -1, lastRecord: -1, acked: -1, ackedEpoch: -1, highWatermark: -1,
 	}
 	w.stopping, w.stop = context.WithCancel(context.Background())
 	return w
@@ -172,15 +178,19 @@ func (w *worker) handle(batch []queued) bool {
 		switch w.deliver(d) {
 		case acked:
 			w.pace.done(len(batch), w.s.sc.Clock.Now().Sub(began))
-			w.ack(d, batch[len(batch)-1].leaderEpoch)
+			w.ack(batch)
 			return true
 		case abandoned:
+			w.settlePart(d, batch)
 			return false
 		case nacked:
 			w.countNack()
+			if rest := w.settlePart(d, batch); len(rest) < len(batch) {
+				batch, try = rest, 1
+			}
 			batch = w.shorten(batch)
 		}
-		first := d.First()
+		first := batch[0]
 		sought, ok := w.stallUntil(PartitionStatus{Cause: d.Err(), Offset: first.Offset, Key: first.Key, Attempts: try})
 		if !ok {
 			return false
@@ -245,19 +255,50 @@ func (w *worker) deliver(d *delivery.Delivery) outcome {
 	}
 }
 
-// ack moves the partition behind d and has the offset committed.
-func (w *worker) ack(d *delivery.Delivery, leaderEpoch int32) {
+// ack moves the partition behind batch and has the offset committed.
+func (w *worker) ack(batch []queued) {
+	w.moveBehind(batch)
 	w.mu.Lock()
-	w.acked, w.ackedEpoch, w.progressed = d.Last().Offset+1, leaderEpoch, true
-	w.ackedRecords += int64(len(d.Records))
 	stalled := w.state.State == StateStalled
 	w.mu.Unlock()
-	crash.At("transport.acked")
-	w.s.commit.soon()
 	if stalled {
 		w.setState(PartitionStatus{State: StateRunning})
 		w.resume(pausedStalled)
 	}
+}
+
+// moveBehind notes that records are done, and has the offset behind them committed.
+func (w *worker) moveBehind(done []queued) {
+	last := done[len(done)-1]
+	w.mu.Lock()
+	w.acked, w.ackedEpoch, w.progressed = last.Offset+1, last.leaderEpoch, true
+	w.ackedRecords += int64(len(done))
+	w.skipMarkers()
+	w.mu.Unlock()
+	crash.At("transport.acked")
+	w.s.commit.soon()
+}
+
+// skipMarkers moves the partition behind the ends of transactions that follow the last
+// record, once that is acked, and reports whether there were any. The lock is held.
+func (w *worker) skipMarkers() bool {
+	if !w.s.sc.ReadCommitted || !w.settled || w.acked < 0 || w.acked <= w.lastRecord || w.acked >= w.next {
+		return false
+	}
+	w.acked, w.progressed = w.next, true
+	return true
+}
+
+// settlePart moves the partition behind those records of a failed Delivery that are
+// done, and returns the others.
+func (w *worker) settlePart(d *delivery.Delivery, batch []queued) []queued {
+	// At least one has failed, whatever the handler says.
+	done := min(d.Settled(), len(batch)-1)
+	if done <= 0 {
+		return batch
+	}
+	w.moveBehind(batch[:done])
+	return batch[done:]
 }
 
 func (w *worker) countNack() {
@@ -271,7 +312,7 @@ func (w *worker) countNack() {
 func (w *worker) take() []queued {
 	w.mu.Lock()
 	batch := w.queue.take(w.pace.size, w.s.sc.BatchBytes)
-	low := w.paused&pausedFull != 0 && w.queue.len() <= w.s.sc.PrefetchRecords/2 && w.queue.bytes <= w.s.sc.PrefetchBytes/2
+	low := w.paused&pausedFull != 0 && w.s.sc.low(w.queue.len(), w.queue.bytes)
 	w.mu.Unlock()
 	if low {
 		w.resume(pausedFull)
@@ -300,6 +341,9 @@ func records(batch []queued) []topics.Record {
 func (w *worker) offer(topicID [16]byte, highWatermark int64, records []*kgo.Record) {
 	w.mu.Lock()
 	w.highWatermark = highWatermark
+	if topicID != ([16]byte{}) {
+		w.topicID = topicID
+	}
 	if w.dropping || len(records) == 0 {
 		w.mu.Unlock()
 		return
@@ -308,11 +352,18 @@ func (w *worker) offer(topicID [16]byte, highWatermark int64, records []*kgo.Rec
 		if r.Offset < w.next {
 			continue // fetched twice
 		}
-		w.queue.push(queued{fromClient(r, topicID), r.LeaderEpoch})
+		if !r.Attrs.IsControl() {
+			w.queue.push(queued{fromClient(r, topicID), r.LeaderEpoch})
+			w.lastRecord = r.Offset
+		}
 		w.next = r.Offset + 1
 	}
-	full := w.queue.len() >= w.s.sc.PrefetchRecords || w.queue.bytes >= w.s.sc.PrefetchBytes
+	full := w.s.sc.full(w.queue.len(), w.queue.bytes)
+	moved := w.skipMarkers()
 	w.mu.Unlock()
+	if moved {
+		w.s.commit.soon()
+	}
 	if full {
 		w.pause(pausedFull)
 	}
