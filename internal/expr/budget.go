@@ -96,7 +96,7 @@ func (b *budget) spend(steps int) error {
 	case b.ctx.Err() != nil:
 		b.err = context.Cause(b.ctx)
 	case b.limit-b.steps > Untimed && time.Now().After(b.deadline):
-		b.err = fmt.Errorf("%w: more than %s", ErrBudget, TimeLimit)
+		b.err = fmt.Errorf("%w: more than %s", ErrTimeLimit, TimeLimit)
 	}
 	return b.err
 }

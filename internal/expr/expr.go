@@ -38,6 +38,10 @@ const (
 // may.
 var ErrBudget = errors.New("the expression costs too much")
 
+// ErrTimeLimit is wrapped, with ErrBudget, by the error of an evaluation that took longer
+// than TimeLimit. On a machine that has more time to spare it may succeed.
+var ErrTimeLimit = fmt.Errorf("%w", ErrBudget)
+
 // SyntaxError says what is wrong with an expression.
 type SyntaxError struct {
 	// Line and Column are where, from 1; 0 for the expression as a whole.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -75,7 +74,7 @@ func (x *Expression) EvalAt(ctx context.Context, vars map[string]any, at time.Ti
 	if len(x.path) > 0 {
 		return asWritten(vars, x.path, value), nil
 	}
-	if value, err = storable(value); err != nil {
+	if value, err = expr.Storable(value); err != nil {
 		return nil, fmt.Errorf("evaluate %q: %w", x.source, err)
 	}
 	return value, nil
@@ -121,7 +120,7 @@ func numbered(value any) (any, error) {
 		}
 		return numbered(decoded)
 	case json.Number:
-		return number(v), nil
+		return expr.Number(v), nil
 	case []any:
 		made := make([]any, len(v))
 		for i := range v {
@@ -147,61 +146,4 @@ func numbered(value any) (any, error) {
 		}
 	}
 	return value, nil
-}
-
-func number(n json.Number) any {
-	if i, err := n.Int64(); err == nil {
-		return int(i)
-	}
-	for _, c := range n.String() {
-		if c == '.' || c == 'e' || c == 'E' {
-			if f, err := n.Float64(); err == nil {
-				return f
-			}
-			break
-		}
-	}
-	return n
-}
-
-// storable returns value as JSON can hold it: objects have texts as keys, numbers are finite.
-func storable(value any) (any, error) {
-	switch v := value.(type) {
-	case float64:
-		if math.IsInf(v, 0) || math.IsNaN(v) {
-			return nil, errors.New("the result is no number (a division by zero?)")
-		}
-	case []any:
-		return storableList(v)
-	case map[string]any:
-		made := make(map[string]any, len(v))
-		for key, element := range v {
-			var err error
-			if made[key], err = storable(element); err != nil {
-				return nil, err
-			}
-		}
-		return made, nil
-	case map[any][]any: // what groupBy makes
-		made := make(map[string]any, len(v))
-		for key, list := range v {
-			var err error
-			if made[fmt.Sprint(key)], err = storableList(list); err != nil {
-				return nil, err
-			}
-		}
-		return made, nil
-	}
-	return value, nil
-}
-
-func storableList(list []any) (any, error) {
-	made := make([]any, len(list))
-	for i, element := range list {
-		var err error
-		if made[i], err = storable(element); err != nil {
-			return nil, err
-		}
-	}
-	return made, nil
 }

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+
+	"github.com/millrace/millrace/internal/rawjson"
 )
 
 // enterForEach begins a FOREACH: its first turns. One over nothing goes on at once.
@@ -114,7 +116,7 @@ func (r *run) turnFits(step *planStep, open OpenStep, result json.RawMessage) er
 func turnVariables(step *planStep, item json.RawMessage, turn int) (json.RawMessage, map[string]any) {
 	number := json.RawMessage(strconv.Itoa(turn))
 	var w objectWriter
-	w.add(quoted(step.Item), item)
-	w.add(quoted(step.Index), number)
+	w.add(rawjson.Quote(nil, step.Item), item)
+	w.add(rawjson.Quote(nil, step.Index), number)
 	return w.end(), map[string]any{step.Item: item, step.Index: number}
 }

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"iter"
+
+	"github.com/millrace/millrace/internal/rawjson"
 )
 
 // variable is a member of a JSON object as it is written.
@@ -14,16 +16,7 @@ type variable struct {
 }
 
 // name returns the name that the key stands for.
-func (m variable) name() string {
-	plain := m.key[1 : len(m.key)-1]
-	if bytes.IndexByte(plain, '\\') < 0 {
-		return string(plain)
-	}
-	var name string
-	// The key is part of valid JSON.
-	_ = json.Unmarshal(m.key, &name)
-	return name
-}
+func (m variable) name() string { return rawjson.Unquote(m.key) }
 
 // same says whether two members have the same name.
 func (m variable) same(other variable) bool {
@@ -38,49 +31,14 @@ func (m variable) same(other variable) bool {
 func variablesIn(object json.RawMessage) iter.Seq[variable] {
 	return func(yield func(variable) bool) {
 		for i := 1; i < len(object)-1; {
-			key := endOfText(object, i)
-			value := endOfValue(object, key+1)
+			key := rawjson.EndOfText(object, i)
+			value := rawjson.EndOfValue(object, key+1)
 			if !yield(variable{key: object[i:key], value: object[key+1 : value : value]}) {
 				return
 			}
 			i = value + 1
 		}
 	}
-}
-
-// endOfText returns where the text that begins at i ends.
-func endOfText(raw []byte, i int) int {
-	for i++; i < len(raw); i++ {
-		switch raw[i] {
-		case '\\':
-			i++
-		case '"':
-			return i + 1
-		}
-	}
-	return i
-}
-
-// endOfValue returns where the value that begins at i ends.
-func endOfValue(raw []byte, i int) int {
-	for depth := 0; i < len(raw); i++ {
-		switch raw[i] {
-		case '"':
-			i = endOfText(raw, i) - 1
-		case '{', '[':
-			depth++
-		case '}', ']':
-			if depth == 0 {
-				return i
-			}
-			depth--
-		case ',':
-			if depth == 0 {
-				return i
-			}
-		}
-	}
-	return i
 }
 
 // merge returns object with the members of patch in place of those of the same name, and
@@ -172,23 +130,13 @@ func (w *objectWriter) end() json.RawMessage {
 	return append(w.text, '}')
 }
 
-// quoted returns a name as the key of an object.
-func quoted(name string) []byte {
-	var out bytes.Buffer
-	encoder := json.NewEncoder(&out)
-	encoder.SetEscapeHTML(false)
-	// A string can be encoded.
-	_ = encoder.Encode(name)
-	return bytes.TrimSuffix(out.Bytes(), []byte("\n"))
-}
-
 // single is an object of one member.
 func single(name string, value json.RawMessage) json.RawMessage {
 	var w objectWriter
 	if value == nil {
 		value = json.RawMessage("null")
 	}
-	w.add(quoted(name), value)
+	w.add(rawjson.Quote(nil, name), value)
 	return w.end()
 }
 

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"time"
 	"unicode/utf8"
+
+	"github.com/millrace/millrace/internal/rawjson"
 )
 
 // Variables are merged at the top level only, key by key, as they are written: their
@@ -67,7 +69,7 @@ func depth(raw []byte) int {
 	for i := 0; i < len(raw); i++ {
 		switch raw[i] {
 		case '"':
-			i = endOfText(raw, i) - 1
+			i = rawjson.EndOfText(raw, i) - 1
 		case '{', '[':
 			now++
 			deepest = max(deepest, now)
@@ -181,7 +183,7 @@ func (r *run) assign(list []assignment, more map[string]any) (json.RawMessage, e
 			}
 		}
 		seen[a.variable] = value
-		made.add(quoted(a.variable), value)
+		made.add(rawjson.Quote(nil, a.variable), value)
 	}
 	return made.end(), nil
 }

@@ -355,6 +355,9 @@ func Escape(name string) string {
 	if !strings.ContainsAny(name, "~/") {
 		return name
 	}
+	if !strings.ContainsAny(name, "~/") {
+		return name
+	}
 	return strings.NewReplacer("~", "~0", "/", "~1").Replace(name)
 }
 

@@ -30,9 +30,27 @@ func suggestion(name string, fields map[string]reflect.Type) string {
 		}
 	}
 	if best == "" {
+		best = completion(name, fields)
+	}
+	if best == "" {
 		return ""
 	}
 	return ": did you mean " + best + "?"
+}
+
+// completion returns the one known field that begins with name, or "".
+func completion(name string, fields map[string]reflect.Type) string {
+	found := ""
+	for field := range fields {
+		switch {
+		case len(name) < 4 || !strings.HasPrefix(field, strings.ToLower(name)+"_"):
+		case found != "":
+			return ""
+		default:
+			found = field
+		}
+	}
+	return found
 }
 
 // editDistance counts the letters to insert, delete or change between a and b.
