@@ -83,6 +83,9 @@ type Letter struct {
 	Stack string
 	// Origin is what wrote the letter, such as "kafka-connect"; empty for Millrace.
 	Origin string
+	// Cluster is the id of the cluster in which the original lies; empty: that of the
+	// installation. Records of letters do not carry it.
+	Cluster string
 	// StoredID is the id of the row that has the whole record, when Original lacks
 	// what was too large for the topic.
 	StoredID string

@@ -19,7 +19,7 @@
 // # Adding a point
 //
 // Call At with a new name, a literal, and describe it in Points; a test compares
-// the two, and e2e's TestCrashPoints fails until a workload passes it. A point that
+// the two, and the crash tests of e2e fail until a workload passes it. A point that
 // is passed all the time without anything happening is worth little: call At where
 // there was something to do.
 package crash
@@ -37,6 +37,12 @@ func Points() []Point {
 	return []Point{
 		{"submit.recording", "Execution and event are written and not committed: nothing has happened, and the client asks again."},
 		{"submit.recorded", "They are committed and the client has no answer: asking again under its idempotency key leads to the same execution."},
+
+		{"submit.guarded", "The keys of messages are claimed and what is made of them is about to be written and committed: nothing has happened, and the messages come again."},
+		{"ingest.letters", "Messages of which nothing can be made are about to become dead letters: nothing has happened, and they come again."},
+		{"ingest.created", "Executions and keys of messages are committed and their source does not know: the messages come again, and are known."},
+		{"ingest.promised", "The keys of messages are claimed for instances of which none is started: the messages come again and start these."},
+		{"ingest.started", "Instances are started and their keys do not say so: the messages come again and find them under the ids that were promised."},
 
 		{"lease.taken", "A lease is taken and its taker does not know: it runs out and goes to somebody else, under a higher token."},
 		{"lease.renewed", "Leases were renewed for a holder that is dead: they run out later than they might have."},
@@ -70,6 +76,18 @@ func Points() []Point {
 		{"worker.finishing", "The result is written and not committed: it is lost, and another attempt follows."},
 		{"worker.finished", "The result is committed and the worker does not know: the execution has ended, once."},
 
+		{"pods.created", "A pod is made and its ConfigMap is not: it waits for it, and the attempt that follows finds the pod and makes the ConfigMap."},
+		{"pods.configured", "Pod and ConfigMap are made and nobody waits for them: the program runs, and the attempt that follows carries on."},
+		{"pods.adopted", "An attempt has written its number on the pod of the one before it, and is gone: the next one writes a higher number, and carries on."},
+		{"pods.recording", "Facts about pods are written with their events and not committed: whoever sees the pods next tells them."},
+		{"pods.recorded", "They are committed and their teller does not know: they are told again, and passed over."},
+		{"pods.given_up", "A pod that made no progress is gone and nobody was told: it is known that it did nothing, so the attempt that follows makes it again."},
+		{"pods.expired", "A pod has ended at its run limit and nobody was told: the attempt that follows finds it, and why it has ended."},
+		{"pods.stopped", "A pod was ended with its work, which is not wanted any more, and nobody was told: the attempt that follows has nothing to end."},
+		{"pods.settling", "The end of an attempt is recorded and its pod is there: the keeper deletes it."},
+		{"pods.settled", "The pod is deleted, and nobody was told that it is gone; its ConfigMap may be there: the cluster collects it, and the keeper tells."},
+		{"pods.swept", "The keeper has deleted a pod that nobody wants, and nobody was told: the next keeper finds it gone."},
+
 		{"engine.advancing", "What an input of a workflow instance leads to is about to be written and committed: nothing has happened, and the caller asks again or the timer is still due."},
 		{"engine.advanced", "It is committed and the caller has no answer: asking again finds it done."},
 
@@ -79,6 +97,12 @@ func Points() []Point {
 		{"saga.reply_applied", "It is committed and Kafka does not know: the reply comes again, and nobody waits for it."},
 		{"saga.compensating", "The first compensation is in the outbox: it is sent, and the saga waits for its reply."},
 		{"saga.compensated", "A step is undone and the next compensation is in the outbox: it is sent, and no other one again."},
+
+		{"schedule.firing", "Times of schedules have come, their firings and tasks are written and not committed: whoever looks next finds them due."},
+		{"schedule.fired", "They are committed and nobody was woken: the relay polls, and firings that nobody reads are found in the table."},
+		{"schedule.taken", "Firings are taken and nothing is made of them: they are taken again when their time is over."},
+		{"schedule.made", "Their targets are made and nobody was told: they are taken again, and found to be made."},
+		{"schedule.settled", "What became of them is committed, and Kafka does not know: their tasks come again, and nothing is left to do."},
 
 		{"dead_letters.ingesting", "Letters from the topic are written with the position and not committed: they are read again."},
 		{"redrive.sending", "A chunk of letters is marked, its records are in the outbox, and nothing is committed: the letters are open."},

@@ -3,6 +3,7 @@ package deadletter
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -94,7 +95,7 @@ func (s *Store) Edit(ctx context.Context, e Edit) error {
 		if sameRecord(before, after) {
 			return fmt.Errorf("dead letter %s: %w", id, ErrUnchanged)
 		}
-		invalid := valid(after)
+		invalid := l.valid(after)
 		if invalid != nil && !e.ForceSchema {
 			return &InvalidEditError{invalid}
 		}
@@ -139,9 +140,17 @@ func sameRecord(a, b topics.Record) bool {
 // sameBytes tells null from empty, as Kafka does.
 func sameBytes(a, b []byte) bool { return bytes.Equal(a, b) && (a == nil) == (b == nil) }
 
-// valid says why a consumer could not decode the record, or that it breaks the
-// schema of its type. A type that is in no catalogue has no schema to break.
-func valid(r topics.Record) error {
+// valid says why the consumer could not decode the record, or that it breaks the schema of
+// its type. A type that is in no catalogue has no schema to break, and no more has what is
+// given to a consumer directly: that is other people's, and has to be an object.
+func (l Letter) valid(r topics.Record) error {
+	if l.direct() {
+		var object map[string]json.RawMessage
+		if err := json.Unmarshal(r.Value, &object); err != nil || object == nil {
+			return &topics.DecodeError{Code: topics.CodeMalformedJSON, Message: "must be a JSON object"}
+		}
+		return nil
+	}
 	env, err := topics.DecodeRecord(r)
 	if err == nil {
 		err = topics.ValidateData(env)
@@ -171,7 +180,7 @@ func headersOf(keys, values [][]byte) ([]topics.Header, error) {
 }
 
 // loadCurrent fills in Current: the record of the last edit, or the original.
-func loadCurrent(ctx context.Context, db querier, letters []Letter) error {
+func loadCurrent(ctx context.Context, db Querier, letters []Letter) error {
 	place := make(map[uuid.UUID]int)
 	for i := range letters {
 		letters[i].Current = letters[i].Record
@@ -211,7 +220,7 @@ func loadCurrent(ctx context.Context, db querier, letters []Letter) error {
 }
 
 // loadEdits fills in EditLog and Current of one letter.
-func loadEdits(ctx context.Context, db querier, l *Letter) error {
+func loadEdits(ctx context.Context, db Querier, l *Letter) error {
 	l.Current = l.Record
 	if l.Edits == 0 {
 		return nil

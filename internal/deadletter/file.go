@@ -26,16 +26,16 @@ type Batcher interface {
 // So does one that was redriven in its lane and failed there; the letter keeps the
 // original then, and not what the redrive made of it.
 //
-// A reference ($31) to a row that has the record was written after that row, so it
+// A reference ($32) to a row that has the record was written after that row, so it
 // changes nothing. When the row is gone, so is the record.
 const fileSQL = `
 INSERT INTO dead_letters AS d (id, consumer, consumer_group, topic, topic_id, partition, "offset", record_time,
     key, value, header_keys, header_values, event_type, source, event_id, replay_session,
     class, reason, error, error_type, cause_type, attempts, first_failed_at, last_failed_at,
-    fingerprint, replay_count, redrive_of, history, stack, origin, status, archived_at)
+    fingerprint, replay_count, redrive_of, history, stack, origin, cluster, status, archived_at)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, nullif($13, ''), nullif($14, ''), nullif($15, ''), $16,
-    $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30,
-    CASE WHEN $31::boolean THEN 'DELETED' ELSE 'OPEN' END, CASE WHEN $31 THEN now() END)
+    $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31,
+    CASE WHEN $32::boolean THEN 'DELETED' ELSE 'OPEN' END, CASE WHEN $32 THEN now() END)
 ON CONFLICT (consumer, topic_id, partition, "offset") DO UPDATE SET
     status = 'OPEN', archived_at = NULL,
     key = CASE WHEN excluded.redrive_of = d.id AND d.status <> 'DELETED' THEN d.key ELSE excluded.key END,
@@ -45,7 +45,7 @@ ON CONFLICT (consumer, topic_id, partition, "offset") DO UPDATE SET
     class = excluded.class, reason = excluded.reason, error = excluded.error,
     error_type = excluded.error_type, cause_type = excluded.cause_type, fingerprint = excluded.fingerprint,
     history = excluded.history, stack = excluded.stack, attempts = d.attempts + excluded.attempts, last_failed_at = excluded.last_failed_at
-WHERE excluded.last_failed_at > d.last_failed_at AND NOT $31`
+WHERE excluded.last_failed_at > d.last_failed_at AND NOT $32`
 
 // File writes letters in the caller's transaction. It is idempotent by the place
 // of the original record and the time of the failure. What PostgreSQL cannot store
@@ -55,15 +55,23 @@ func File(ctx context.Context, tx Batcher, letters ...*middleware.Letter) error 
 		return nil
 	}
 	batch := &pgx.Batch{}
+	if err := QueueFile(batch, letters...); err != nil {
+		return err
+	}
+	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
+		return fmt.Errorf("file %d dead letters: %w", len(letters), err)
+	}
+	return nil
+}
+
+// QueueFile is File within a batch of the caller's.
+func QueueFile(b *pgx.Batch, letters ...*middleware.Letter) error {
 	for _, l := range letters {
 		args, err := row(l)
 		if err != nil {
 			return err
 		}
-		batch.Queue(fileSQL, args...)
-	}
-	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
-		return fmt.Errorf("file %d dead letters: %w", len(letters), err)
+		b.Queue(fileSQL, args...)
 	}
 	return nil
 }
@@ -86,7 +94,7 @@ func row(l *middleware.Letter) ([]any, error) {
 		r.Key, r.Value, keys, values, text(l.EventType), text(l.Source), text(l.EventID), text(l.ReplaySession),
 		l.Class.String(), text(l.Reason), text(l.Error), text(l.ErrorType), text(l.CauseType), l.Attempts,
 		storable(l.FirstFailure), storable(l.LastFailure), Fingerprint(l), count, redriveOf,
-		historyOf(l), text(l.Stack), l.Origin, l.StoredID != "",
+		historyOf(l), text(l.Stack), l.Origin, text(l.Cluster), l.StoredID != "",
 	}, nil
 }
 

@@ -179,7 +179,7 @@ func (f Filter) open() *postgres.Conditions {
 	return f.conditions()
 }
 
-func (s *Store) countOpen(ctx context.Context, db querier, f Filter) (n int64, err error) {
+func (s *Store) countOpen(ctx context.Context, db Querier, f Filter) (n int64, err error) {
 	q := f.open()
 	if err := db.QueryRow(ctx, "SELECT count(*) FROM dead_letters"+q.Clause(), q.Args()...).Scan(&n); err != nil {
 		return 0, fmt.Errorf("count dead letters: %w", err)
@@ -291,7 +291,7 @@ func (s *Store) Job(ctx context.Context, id string) (Job, error) {
 	return j, nil
 }
 
-func jobIn(ctx context.Context, db querier, text, lock string) (Job, error) {
+func jobIn(ctx context.Context, db Querier, text, lock string) (Job, error) {
 	id, err := uuid.Parse(text)
 	if err != nil {
 		return Job{}, fmt.Errorf("redrive %q: %w", text, ErrJobNotFound)

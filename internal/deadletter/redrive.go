@@ -266,6 +266,8 @@ func (r redriver) judge(l Letter) error {
 		return fmt.Errorf("dead letter %s is %s: %w", l.ID, l.Status, ErrNotOpen)
 	case l.ReplayCount >= MaxReplays && !r.Force:
 		return fmt.Errorf("dead letter %s: %d redrives of its event have failed: %w", l.ID, l.ReplayCount, ErrReplayLimit)
+	case l.direct():
+		return nil
 	case !r.topics[l.Record.Topic]:
 		return fmt.Errorf("dead letter %s: topic %s: %w", l.ID, l.Record.Topic, ErrTopicMissing)
 	case r.store.cfg.Naming.Physical(logical) != l.Record.Topic:
@@ -293,6 +295,9 @@ func (r redriver) again(l Letter) (redelivery, error) {
 			return d, fmt.Errorf("make an event's id: %w", err)
 		}
 		d.newID = id.String()
+		if l.direct() {
+			return d, nil
+		}
 		if d.record, err = topics.WithRecordID(l.Current, d.newID); err != nil {
 			return d, fmt.Errorf("dead letter %s: %w: %w", l.ID, ErrNoEvent, err)
 		}
@@ -327,10 +332,16 @@ func originalID(l Letter) string {
 // verifies redrives (internal/verify) knows them by it.
 const InLane = "in its lane"
 
+// Directly begins the detail of a redrive that gave the record to its consumer.
+const Directly = "directly"
+
 // detail is what the audit says about a redrive beyond who and why.
 func (d redelivery) detail(inLane bool) string {
 	var parts []string
-	if inLane {
+	switch {
+	case d.letter.direct():
+		parts = append(parts, Directly)
+	case inLane:
 		parts = append(parts, InLane)
 	}
 	if d.newID != "" {
@@ -341,12 +352,17 @@ func (d redelivery) detail(inLane bool) string {
 
 // send writes the records into their lanes or into the outbox, and marks the letters.
 func (r redriver) send(ctx context.Context, tx pgx.Tx, deliveries []redelivery) error {
-	records := make([]parking.Redriven, len(deliveries))
+	records := make([]parking.Redriven, 0, len(deliveries))
 	ids, details := make([]uuid.UUID, len(deliveries)), make([]string, len(deliveries))
 	for i, d := range deliveries {
 		l := d.letter
 		ids[i] = l.ID
-		records[i] = parking.Redriven{Letter: l.ID, Offset: l.Record.Offset, Record: d.record}
+		if !l.direct() {
+			records = append(records, parking.Redriven{Letter: l.ID, Offset: l.Record.Offset, Record: d.record})
+		}
+	}
+	if err := redeliver(ctx, tx, deliveries); err != nil {
+		return err
 	}
 	inLanes, err := parking.Redrive(ctx, tx, records)
 	if err != nil {
@@ -358,7 +374,7 @@ func (r redriver) send(ctx context.Context, tx pgx.Tx, deliveries []redelivery) 
 	entries := make([]outbox.Entry, 0, len(deliveries))
 	for _, d := range deliveries {
 		l, record := d.letter, d.record
-		if inLanes[l.ID] {
+		if inLanes[l.ID] || l.direct() {
 			continue
 		}
 		key := record.Key[:min(len(record.Key), maxKeyInID)]

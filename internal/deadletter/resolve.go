@@ -33,12 +33,7 @@ SELECT id, 'consumer ' || $2, 'resolve' FROM resolved`
 // whose redrives had failed. Headers can be written by anybody, so only letters of
 // that consumer that are REDRIVEN change; texts that are no ids are passed over.
 func Resolve(ctx context.Context, db Execer, consumer string, letters []string) error {
-	ids := make([]uuid.UUID, 0, len(letters))
-	for _, l := range letters {
-		if id, err := uuid.Parse(l); err == nil {
-			ids = append(ids, id)
-		}
-	}
+	ids := idsOf(letters)
 	if len(ids) == 0 {
 		return nil
 	}
@@ -46,4 +41,14 @@ func Resolve(ctx context.Context, db Execer, consumer string, letters []string) 
 		return fmt.Errorf("resolve %d dead letters: %w", len(ids), err)
 	}
 	return nil
+}
+
+func idsOf(letters []string) []uuid.UUID {
+	ids := make([]uuid.UUID, 0, len(letters))
+	for _, l := range letters {
+		if id, err := uuid.Parse(l); err == nil {
+			ids = append(ids, id)
+		}
+	}
+	return ids
 }

@@ -38,8 +38,8 @@ type Config struct {
 	// TopicNames returns the names of all topics that the broker has. It is asked
 	// before a redrive, outside of any transaction.
 	TopicNames func(ctx context.Context) ([]string, error)
-	// Wake wakes the relay and those that drain lanes, and WakeKeeper the Keeper. Nil
-	// does without.
+	// Wake wakes the relay, those that drain lanes and those that take what goes to
+	// consumers directly (DirectWakeName), and WakeKeeper the Keeper. Nil does without.
 	Wake, WakeKeeper func()
 	// Policies redrive letters by themselves. The Keeper carries them out, others show
 	// what it will do.
@@ -107,6 +107,9 @@ type Letter struct {
 	ArchivedAt time.Time
 	// Origin is what wrote the letter, such as "kafka-connect"; empty for Millrace.
 	Origin string
+	// Cluster is the id of the cluster in which the original lies; empty: that of the
+	// installation.
+	Cluster string
 	// History tells of the attempts that failed, and Stack where the last one
 	// panicked, if it did. Not in lists.
 	History []middleware.Failure
@@ -161,7 +164,7 @@ const (
 
 const listColumns = `id, status, consumer, consumer_group, topic, topic_id, partition, "offset", record_time, key,
   coalesce(event_type, ''), coalesce(source, ''), coalesce(event_id, ''), replay_session, class, reason, error,
-  error_type, cause_type, attempts, first_failed_at, last_failed_at, fingerprint, replay_count, redrive_of, edits, archived_at, origin`
+  error_type, cause_type, attempts, first_failed_at, last_failed_at, fingerprint, replay_count, redrive_of, edits, archived_at, origin, cluster`
 
 // fields are where listColumns go.
 func (l *Letter) fields() []any {
@@ -169,7 +172,7 @@ func (l *Letter) fields() []any {
 	return []any{
 		&l.ID, &l.Status, &l.Consumer, &l.Group, &r.Topic, (*uuid.UUID)(&r.TopicID), &r.Partition, &r.Offset, &nullTime{&r.Timestamp}, &r.Key,
 		&l.EventType, &l.Source, &l.EventID, &l.ReplaySession, &l.Class, &l.Reason, &l.Error,
-		&l.ErrorType, &l.CauseType, &l.Attempts, &l.FirstFailure, &l.LastFailure, &l.Fingerprint, &l.ReplayCount, &l.RedriveOf, &l.Edits, &nullTime{&l.ArchivedAt}, &l.Origin,
+		&l.ErrorType, &l.CauseType, &l.Attempts, &l.FirstFailure, &l.LastFailure, &l.Fingerprint, &l.ReplayCount, &l.RedriveOf, &l.Edits, &nullTime{&l.ArchivedAt}, &l.Origin, &l.Cluster,
 	}
 }
 
@@ -293,8 +296,8 @@ func (s *Store) Get(ctx context.Context, id string) (Letter, error) {
 	return whole[0], nil
 }
 
-// querier is a pool or a transaction.
-type querier interface {
+// Querier is a pool or a transaction.
+type Querier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
@@ -330,7 +333,7 @@ func (l Letter) mustBeOpen() error {
 	return nil
 }
 
-func getIn(ctx context.Context, db querier, id uuid.UUID, lock string) (Letter, error) {
+func getIn(ctx context.Context, db Querier, id uuid.UUID, lock string) (Letter, error) {
 	l, err := scanWhole(db.QueryRow(ctx, wholeSQL+" WHERE id = $1 "+lock, id))
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):

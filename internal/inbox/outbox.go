@@ -2,15 +2,13 @@ package inbox
 
 import (
 	"context"
-	"encoding/hex"
-	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/millrace/millrace/internal/deadletter"
 	"github.com/millrace/millrace/internal/outbox"
 	"github.com/millrace/millrace/middleware"
 	"github.com/millrace/millrace/pipeline"
-	"github.com/millrace/millrace/topics"
 )
 
 // effectTx is the transaction that the runtime hands to handlers.
@@ -28,25 +26,12 @@ func (t effectTx) Append(ctx context.Context, events ...pipeline.OutboxEvent) er
 	return outbox.Append(ctx, t.Tx, entries...)
 }
 
-// maxKeyInID is how much of a record's key becomes part of an aggregate's id.
+// maxKeyInID is how much of a record's key is shown.
 const maxKeyInID = 64
 
 // publishLetters writes the outbox rows of letters. Letters of one key stay in
 // order. They belong to one partition, whose position is locked, so no other
 // transaction writes rows of these aggregates at the same time.
 func publishLetters(ctx context.Context, tx pgx.Tx, w pipeline.Work, letters []*middleware.Letter) error {
-	entries := make([]outbox.Entry, len(letters))
-	for i, l := range letters {
-		record := l.Record(string(w.DeadLetterTopic))
-		key := l.Original.Key[:min(len(l.Original.Key), maxKeyInID)]
-		entries[i] = outbox.Entry{
-			AggregateType: "dead_letter",
-			AggregateID:   fmt.Sprintf("%s/%s/%d/%s", l.Consumer, l.Original.Topic, l.Original.Partition, hex.EncodeToString(key)),
-			Topic:         w.DeadLetterTopic,
-			// The row gets an id of its own: the event's is that of another row.
-			Envelope: topics.Envelope{Type: l.EventType},
-			Record:   &record,
-		}
-	}
-	return outbox.Append(ctx, tx, entries...)
+	return outbox.Append(ctx, tx, deadletter.Entries(w.DeadLetterTopic, letters...)...)
 }
