@@ -1,6 +1,7 @@
 package projections
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"path"
@@ -181,13 +182,16 @@ func (v *executionViews) applyOutput(row *Row, stdout, stderr topics.StreamSumma
 const nameLabel = "name"
 
 // nameOf returns what an execution is called in lists: its label "name", else
-// the program or the function that its spec names, else "".
+// the program, the function or the image that its spec names, "script" for one that
+// brings its program along, else "".
 func nameOf(req topics.Request) string {
 	if name := req.Labels[nameLabel]; name != "" {
 		return name
 	}
 	var spec struct {
 		Command []string `json:"command"`
+		Script  string   `json:"script"`
+		Image   string   `json:"image"`
 		Name    string   `json:"name"`
 	}
 	// The spec belongs to the executor: one of another shape has no name here.
@@ -197,7 +201,10 @@ func nameOf(req topics.Request) string {
 	if len(spec.Command) > 0 && spec.Command[0] != "" {
 		return path.Base(spec.Command[0])
 	}
-	return spec.Name
+	if spec.Script != "" {
+		return "script"
+	}
+	return cmp.Or(spec.Name, spec.Image)
 }
 
 // labels returns the labels as a document, nil when there are none.

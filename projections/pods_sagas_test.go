@@ -59,6 +59,27 @@ func TestPodsShowWhatBecameOfThem(t *testing.T) {
 	}
 }
 
+// That a pod is gone is told when its execution has ended, of which it changes nothing but
+// the version.
+func TestPodsAreShownAfterTheEndOfTheirExecution(t *testing.T) {
+	t.Parallel()
+	pod := topics.Pod{ExecutionID: "e1", Attempt: 1, PodID: "p1", Namespace: "work", Name: "e1-1"}
+	rows := projectionstest.Converge(t, database(t), projections.Executions(), numbered(t,
+		topics.ExecutionQueued{ExecutionID: "e1", Attempt: 1, ResourceClass: "default", Priority: 3, ReadyAt: start},
+		topics.PodCreated{Pod: pod, CreatedAt: start},
+		topics.ExecutionCompleted{ExecutionID: "e1", Attempt: 1, Worker: "w", StartedAt: start, FinishedAt: start.Add(time.Minute)},
+		topics.PodSucceeded{Pod: pod, Node: "n3", FinishedAt: start.Add(time.Minute)},
+		topics.PodDeleted{Pod: pod, Reason: "finished", DeletedAt: start.Add(2 * time.Minute)},
+	))
+	require.Len(t, rows["execution_views"], 1)
+	row := rows["execution_views"][0]
+	assert.Equal(t, []any{"COMPLETED", 5.0, nil}, []any{row["state"], row["version"], row["reason"]})
+	pods := rows["pod_views"]
+	require.Len(t, pods, 1)
+	assert.Equal(t, []any{"SUCCEEDED", "n3"}, []any{pods[0]["phase"], pods[0]["node"]})
+	assert.NotNil(t, pods[0]["deleted_time"])
+}
+
 func TestSagasShowTheirSteps(t *testing.T) {
 	t.Parallel()
 	pool := database(t)

@@ -50,7 +50,7 @@ func catalogue() []Type {
 		executionTimedOutType(),
 		executionCancelledType(),
 		executionQuarantinedType(),
-	}, podTypes(), sagaTypes(), sagaExchangeTypes(), workflowLifecycleTypes(), taskLifecycleTypes())
+	}, podTypes(), sagaTypes(), sagaExchangeTypes(), scheduleTypes(), workflowLifecycleTypes(), taskLifecycleTypes())
 }
 
 //go:embed schemas/*.json

@@ -55,6 +55,8 @@ const (
 	RequeuedStartLimit = "start_limit"
 	// RequeuedHandedBack: the worker that had it shut down.
 	RequeuedHandedBack = "handed_back"
+	// RequeuedPostponed: there was no room for it where its executor runs things.
+	RequeuedPostponed = "postponed"
 )
 
 // Causes of ExecutionCancelled.
@@ -119,7 +121,7 @@ func ReasonsOf(eventType string) (field string, codes []string) {
 	case ExecutionScheduled{}.EventType():
 		return "reason", []string{ScheduledInTurn, ScheduledPassedWaitingLarger, ScheduledAged}
 	case ExecutionRequeued{}.EventType():
-		return "cause", []string{RequeuedFailed, RequeuedLeaseExpired, RequeuedStartLimit, RequeuedHandedBack}
+		return "cause", []string{RequeuedFailed, RequeuedLeaseExpired, RequeuedStartLimit, RequeuedHandedBack, RequeuedPostponed}
 	case ExecutionCancelled{}.EventType():
 		return "cause", []string{CancelledOnRequest, CancelledWorkerLost}
 	case ExecutionTimedOut{}.EventType():

@@ -90,6 +90,8 @@ func ExampleTable() {
 	// execution_tasks: 6 partitions, 3 days, by execution id
 	// saga_commands: 6 partitions, 7 days, by saga id
 	// saga_events: 6 partitions, 90 days, by saga id
+	// schedule_events: 3 partitions, 90 days, by uid of the trigger
+	// schedule_tasks: 3 partitions, 3 days, by uid of the trigger
 	// flow-lifecycle-out: 6 partitions, 90 days, by instance id
 	// dead_letters: 3 partitions, 90 days, by key of the original record
 	// data-index-events-dlq: 3 partitions, 90 days, by key of the original record

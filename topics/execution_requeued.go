@@ -11,8 +11,9 @@ type ExecutionRequeued struct {
 	Attempt int `json:"attempt" schema:"minimum=1"`
 	// Cause says why the attempt before came to nothing. Readers accept causes that
 	// they do not know.
-	Cause string `json:"cause" schema:"code,known=failed|lease_expired|start_limit|handed_back"`
-	// Failure says how it failed, when the cause is "failed".
+	Cause string `json:"cause" schema:"code,known=failed|lease_expired|start_limit|handed_back|postponed"`
+	// Failure says how it failed, when the cause is "failed"; with another cause its
+	// reason and message say more about that.
 	Failure *Failure `json:"failure,omitempty"`
 	// ReadyAt is when the next attempt may be admitted: now plus its backoff.
 	ReadyAt time.Time `json:"ready_at"`

@@ -22,6 +22,10 @@ const (
 	SagaCommands Topic = "saga_commands"
 	// SagaEvents holds the replies of participants and what happens to sagas.
 	SagaEvents Topic = "saga_events"
+	// ScheduleEvents is the log of everything that happens to schedules.
+	ScheduleEvents Topic = "schedule_events"
+	// ScheduleTasks holds the firings of schedules whose targets are to be made.
+	ScheduleTasks Topic = "schedule_tasks"
 	// FlowLifecycle holds the lifecycle of workflows and their tasks: Millrace's own
 	// and those of other engines, which write to it under its usual name.
 	FlowLifecycle Topic = "flow-lifecycle-out"
@@ -62,6 +66,8 @@ func Table() []Spec {
 		{Topic: ExecutionTasks, Partitions: 6, Retention: 3 * Day, Key: "execution id", Purpose: "scheduled work for workers"},
 		{Topic: SagaCommands, Partitions: 6, Retention: 7 * Day, Key: "saga id", Purpose: "commands and compensations of sagas' steps"},
 		{Topic: SagaEvents, Partitions: 6, Retention: 90 * Day, Key: "saga id", Purpose: "replies and what happens to sagas"},
+		{Topic: ScheduleEvents, Partitions: 3, Retention: 90 * Day, Key: "uid of the trigger", Purpose: "the log of everything that happens to schedules"},
+		{Topic: ScheduleTasks, Partitions: 3, Retention: 3 * Day, Key: "uid of the trigger", Purpose: "firings of schedules whose targets are to be made"},
 		{Topic: FlowLifecycle, Partitions: 6, Retention: 90 * Day, Key: "instance id", Purpose: "lifecycle of workflows, ours and other engines'", AppendTime: true},
 		{Topic: DeadLetters, Partitions: 3, Retention: 90 * Day, Key: "key of the original record", Purpose: "records that a consumer gave up on"},
 		{Topic: DataIndexDeadLetters, Partitions: 3, Retention: 90 * Day, Key: "key of the original record", Purpose: "lifecycle events that the data index gave up on"},

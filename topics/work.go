@@ -6,5 +6,5 @@ import "strings"
 // what was: tasks, jobs, commands, firings that are due. To repeat such a record is to
 // ask for the work again.
 func CarriesWork(t Topic) bool {
-	return IsTaskTopic(t) || t == SagaCommands || t == "schedule_tasks" || strings.HasPrefix(string(t), "workflow.jobs.")
+	return IsTaskTopic(t) || t == SagaCommands || t == ScheduleTasks || strings.HasPrefix(string(t), "workflow.jobs.")
 }

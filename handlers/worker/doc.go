@@ -26,6 +26,20 @@
 // same time, except on a paused virtual machine or a machine whose clock stands
 // still.
 //
+// # Work that outlives its worker
+//
+// An executor.Settler keeps what an attempt has left until its end is recorded, which
+// the worker tells it after the commit and before the room of the attempt is free again:
+// once or more often, and not at all when the worker dies in between. When the worker
+// stops, such attempts are handed back at once, for another worker to carry on with.
+//
+// # Room that is not the worker's
+//
+// What an executor.Surveyor says of the room of its pool is announced with the worker,
+// at once when it changes. The worker itself claims no more than it was configured to
+// have; what of it the pool really has room for is for the admission to say, which
+// counts a pool once.
+//
 // # Crashes
 //
 // A worker that is killed takes its attempts with it (see package

@@ -8,7 +8,8 @@ import (
 	"github.com/millrace/millrace/internal/executor"
 )
 
-// heartbeats announces the worker and renews its leases regularly. In between it asks
+// heartbeats announces the worker, also when its room has changed, and renews its leases
+// regularly. In between it asks
 // whether executions are to stop: as soon as it is told that some are, and every
 // CancelPoll, since what tells it may be lost.
 func (w *Worker) heartbeats(ctx context.Context) {
@@ -23,6 +24,8 @@ func (w *Worker) heartbeats(ctx context.Context) {
 		case <-ticker.C:
 			w.announce(ctx)
 			w.heartbeat(ctx)
+		case <-w.surveyed:
+			w.announce(ctx)
 		case <-w.cancels:
 			w.passCancels(ctx)
 		case <-poll.C:
@@ -65,7 +68,7 @@ func (w *Worker) announce(ctx context.Context) {
 	defer cancel()
 	entry := store.Worker{
 		ID: w.cfg.ID, Classes: w.cfg.Classes, Executors: w.executorNames(), Slots: w.cfg.Slots,
-		CPUMillis: w.cfg.CPUMillis, MemoryBytes: w.cfg.MemoryBytes, GPUs: w.cfg.GPUs,
+		CPUMillis: w.cfg.CPUMillis, MemoryBytes: w.cfg.MemoryBytes, GPUs: w.cfg.GPUs, Pools: w.pools(),
 	}
 	for _, topic := range w.cfg.Topics {
 		entry.Topics = append(entry.Topics, w.cfg.Naming.Physical(topic))

@@ -141,11 +141,9 @@ func (w *Worker) runTask(ctx context.Context, e *execution.Execution, a *attempt
 	case err != nil:
 		return executor.Result{Outcome: executor.Abandoned, Reason: "checkpoint_unreadable", Message: err.Error(), Retryable: true}
 	}
-	result, err := w.executors[e.Request.Executor].Run(ctx, executor.Task{
-		ExecutionID: e.ID, Attempt: e.Attempt, Spec: e.Request.Spec, MaxOutputBytes: w.cfg.MaxOutputBytes,
-		Checkpoint: checkpoint, Reporter: &a.reports,
-		Tenant: e.Request.Tenant, User: e.Request.User, Priority: e.Request.Priority,
-	}, a.lease, out)
+	task := w.task(e)
+	task.Checkpoint, task.Reporter = checkpoint, &a.reports
+	result, err := w.executors[e.Request.Executor].Run(ctx, task, a.lease, out)
 	if err != nil {
 		return executor.Result{Outcome: executor.Failed, Reason: "executor_error", Message: err.Error(), Retryable: true}
 	}

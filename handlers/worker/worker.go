@@ -56,6 +56,8 @@ type Worker struct {
 	// offered is signalled when some worker has put work on offer; nil if nobody
 	// tells.
 	offered <-chan struct{}
+	// surveyed is signalled when the room of an executor has changed.
+	surveyed chan struct{}
 	// final ends when the worker gives up reporting results.
 	final  context.Context //nolint:containedctx // the life of the worker, longer than any call
 	giveUp context.CancelFunc
@@ -84,7 +86,7 @@ func New(
 	w := &Worker{
 		cfg: cfg, store: st, executors: make(map[string]executor.Executor, len(executors)), cancels: cancels,
 		log: log.With("worker", cfg.ID), metrics: newMetrics(reg, cfg.Slots),
-		freed: make(chan struct{}, 1), free: cfg.total(), attempts: make(map[store.Ref]*attempt),
+		freed: make(chan struct{}, 1), surveyed: make(chan struct{}, 1), attempts: make(map[store.Ref]*attempt),
 	}
 	for _, x := range executors {
 		if _, twice := w.executors[x.Name()]; twice {
@@ -92,6 +94,7 @@ func New(
 		}
 		w.executors[x.Name()] = x
 	}
+	w.free = w.total()
 	w.final, w.giveUp = context.WithCancel(context.Background())
 	w.claims = newBatcher(256, w.claimRefs).linger(w.isFull)
 	w.offers = newBatcher(256, w.offerRefs)
@@ -212,8 +215,9 @@ func (w *Worker) lookForWork() {
 }
 
 // Run claims and runs executions until ctx ends, then shuts down: it takes no new
-// work, gives running attempts the grace period to end, stops the others and hands
-// them back. It returns when no attempt is left.
+// work, hands back the attempts that another worker can carry on, gives the others the
+// grace period to end, stops those that have not and hands them back. It returns when
+// no attempt is left.
 func (w *Worker) Run(ctx context.Context) error {
 	// The loops outlive ctx: attempts that end during the shutdown still have to be
 	// reported and their leases renewed.
@@ -224,6 +228,9 @@ func (w *Worker) Run(ctx context.Context) error {
 	done.Go(func() { w.finishes.loop(loops) })
 	done.Go(func() { w.heartbeats(loops) })
 	done.Go(func() { w.poll(ctx, loops) })
+	for _, x := range w.surveyors() {
+		done.Go(func() { w.watchSurveys(loops, x) })
+	}
 	w.log.InfoContext(ctx, "worker started", "slots", w.cfg.Slots, "classes", w.cfg.Classes, "executors", w.executorNames())
 
 	<-ctx.Done()
@@ -249,10 +256,12 @@ func (w *Worker) shutdown(ctx context.Context) {
 		w.running.Wait()
 		close(ended)
 	}()
+	// What goes on without this worker need not be waited for.
+	w.stopAttempts(executor.ErrShutdown, func(a *attempt) bool { return a.carriedOn })
 	if waitFor(ended, w.cfg.ShutdownGrace) {
 		return
 	}
-	w.stopAttempts(executor.ErrShutdown)
+	w.stopAttempts(executor.ErrShutdown, func(*attempt) bool { return true })
 	// What cannot be reported by now is left to the leases.
 	if !waitFor(ended, w.cfg.Lease) {
 		w.giveUp()
@@ -272,11 +281,13 @@ func waitFor(done <-chan struct{}, d time.Duration) bool {
 	}
 }
 
-func (w *Worker) stopAttempts(cause error) {
+func (w *Worker) stopAttempts(cause error, which func(*attempt) bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, a := range w.attempts {
-		a.stop(cause)
+		if which(a) {
+			a.stop(cause)
+		}
 	}
 }
 

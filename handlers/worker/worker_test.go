@@ -139,6 +139,8 @@ type bench struct {
 	use worker.Store
 	// results is where the worker keeps long values, if anywhere.
 	results worker.Results
+	// executors are those of the worker, if they are others than exec.
+	executors []executor.Executor
 }
 
 func setup(t *testing.T) *bench {
@@ -161,7 +163,10 @@ func (b *bench) start() (w *worker.Worker, stop func()) {
 	if b.use == nil {
 		b.use = b.store
 	}
-	w, err := worker.New(b.cfg, b.use, []executor.Executor{b.exec}, b.wakes.cancels,
+	if b.executors == nil {
+		b.executors = []executor.Executor{b.exec}
+	}
+	w, err := worker.New(b.cfg, b.use, b.executors, b.wakes.cancels,
 		slog.New(slog.NewTextHandler(io.Discard, nil)), prometheus.NewRegistry())
 	require.NoError(b.t, err)
 	w.WatchOffers(b.watch)

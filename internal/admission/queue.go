@@ -30,7 +30,11 @@ type Queue struct {
 	capacity Capacity
 	total    Resources
 	used     Resources
-	held     func(tenant, user string) bool
+	// rooms are those of the executors that have pools, and usedBy is what each executor
+	// holds.
+	rooms  map[string]Resources
+	usedBy map[string]Resources
+	held   func(tenant, user string) bool
 	// clock is the virtual time of the user who was let through last.
 	clock float64
 	// weight is that of all users who wait or hold something, and weighed what it was
@@ -63,7 +67,7 @@ func NewQueue(cfg Config) *Queue {
 	}
 	q := &Queue{
 		cfg: cfg, holders: map[*owner]struct{}{}, held: func(string, string) bool { return false }, flows: map[FlowID]*flow{}, owners: map[[2]string]*owner{},
-		keys: map[limits.Key]*key{}, starved: map[*flow]struct{}{},
+		keys: map[limits.Key]*key{}, starved: map[*flow]struct{}{}, usedBy: map[string]Resources{},
 	}
 	for b := range q.bands {
 		q.bands[b] = newOrdered((*owner).first)
@@ -144,8 +148,7 @@ func (q *Queue) Fold(d Delta) {
 		q.release(l, -d.Running)
 	}
 	if d.Used != (Resources{}) {
-		q.used = q.used.Plus(d.Used)
-		q.use(l.owner, d.Used)
+		q.hold(l, d.Used)
 	}
 	if !d.Rank.IsZero() {
 		l.arrived(d.Rank)
@@ -176,6 +179,13 @@ func (q *Queue) release(l *flow, n int64) {
 			q.wakeSleepers(k)
 		}
 	}
+}
+
+// hold changes what the executions of a flow hold.
+func (q *Queue) hold(l *flow, more Resources) {
+	q.used = q.used.Plus(more)
+	q.usedBy[l.Executor] = q.usedBy[l.Executor].Plus(more)
+	q.use(l.owner, more)
 }
 
 // use changes what a user holds.
@@ -312,7 +322,7 @@ func (q *Queue) SetCapacity(c Capacity) bool {
 	if q.capacity.equal(c) {
 		return false
 	}
-	q.capacity, q.total = c, c.Total()
+	q.capacity, q.total, q.rooms = c, c.Total(), c.rooms()
 	for _, o := range q.owners {
 		q.use(o, Resources{})
 	}
@@ -344,6 +354,12 @@ func (q *Queue) SetHolds(held func(tenant, user string) bool) {
 
 // Free returns what is not in use.
 func (q *Queue) Free() Resources { return q.total.Minus(q.used) }
+
+// holds reports whether the executor has room for need, as far as it has room of its own.
+func (q *Queue) holds(executor string, need Resources) bool {
+	room, bounded := q.rooms[executor]
+	return !bounded || room.Minus(q.usedBy[executor]).Holds(need)
+}
 
 // Forget drops flows in which nothing is and nobody has come for a while, so that
 // memory does not grow with the users and keys there have ever been.

@@ -2,6 +2,7 @@ package admission
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -20,8 +21,20 @@ func workers(slots ...int64) Capacity {
 	var c Capacity
 	for _, n := range slots {
 		c.Workers = append(c.Workers, Worker{
-			Resources: Resources{Slots: n, CPUMillis: Unlimited, MemoryBytes: Unlimited}, Executors: []string{"e"},
+			Resources: Resources{Slots: n, CPUMillis: Unlimited, MemoryBytes: Unlimited}, Executors: []string{"e", "f"},
 		})
+	}
+	return c
+}
+
+// pooled has executors run things in one pool that the workers share.
+func pooled(c Capacity, slots int64, executors ...string) Capacity {
+	for i := range c.Workers {
+		for _, executor := range executors {
+			c.Workers[i].Pools = append(c.Workers[i].Pools, Pool{
+				Executor: executor, Name: "cluster", Known: true, Resources: Resources{Slots: slots, CPUMillis: Unlimited, MemoryBytes: Unlimited},
+			})
+		}
 	}
 	return c
 }
@@ -78,6 +91,7 @@ func (m *model) someSubmit(t *rapid.T) {
 		}
 	}
 	priority := rapid.IntRange(1, 5).Draw(t, "priority")
+	m.executor = rapid.SampledFrom([]string{"e", "e", "f"}).Draw(t, "executor")
 	for range rapid.SampledFrom([]int{1, 1, 3, 40}).Draw(t, "n") {
 		m.submit(user, priority, slots(rapid.SampledFrom([]int64{1, 1, 1, 2, 3, 5}).Draw(t, "slots")), keys...)
 	}
@@ -107,7 +121,10 @@ func (m *model) hold(t *rapid.T) {
 }
 
 func (m *model) resize(t *rapid.T) {
-	m.cap = rapid.SampledFrom([]Capacity{workers(), workers(1), workers(4, 2), workers(5, 5)}).Draw(t, "capacity")
+	m.cap = rapid.SampledFrom([]Capacity{
+		workers(), workers(1), workers(4, 2), workers(5, 5), pooled(workers(5, 5), 3, "f"), pooled(workers(4, 4), 0, "f"),
+		pooled(workers(4, 4), 5, "e", "f"),
+	}).Draw(t, "capacity")
 }
 
 func (m *model) lock(t *rapid.T) {
@@ -140,7 +157,7 @@ func (m *model) admissible() []*work {
 	}
 	var found []*work
 	for _, x := range first {
-		if !m.held[x.flow.User] && !m.shut(x.flow) && m.cap.Offers("e") {
+		if !m.held[x.flow.User] && !m.shut(x.flow) && m.cap.Offers(x.flow.Executor) {
 			found = append(found, x)
 		}
 	}
@@ -167,18 +184,28 @@ func (m *model) share(user string) float64 {
 	return float64(n) / float64(m.cap.Total()[Slots]) / m.cfg.Weight("t", user)
 }
 
+// full reports whether the room of its executor keeps x waiting: because it needs more than
+// is free, or because that is kept for another one.
+func (m *model) full(x *work) bool {
+	return slices.ContainsFunc(m.admissible(), func(other *work) bool {
+		return other.flow.Executor == x.flow.Executor && !m.fits(other.flow.Executor, other.Need) &&
+			(other == x || m.now.Sub(other.Ready) >= m.cfg.Overtake)
+	})
+}
+
 // judge looks at a choice before it counts.
 func (m *model) judge(x *work) {
 	require.False(m, m.held[x.flow.User], "held")
 	require.False(m, m.shut(x.flow), "limited")
 	free := m.cap.Total().Minus(m.used())
 	require.True(m, free.Holds(x.Need), "no room")
-	require.True(m, m.cap.Servable("e", x.Need), "no worker for it")
+	require.True(m, m.cap.Servable(x.flow.Executor, x.Need), "no worker for it")
+	require.True(m, m.fits(x.flow.Executor, x.Need), "no room for its executor")
 	if !m.clean {
 		return
 	}
 	for _, other := range m.admissible() {
-		if other == x || !m.cap.Servable("e", other.Need) || !free.Holds(other.Need) {
+		if other == x || !m.cap.Servable(other.flow.Executor, other.Need) || !free.Holds(other.Need) || m.full(other) {
 			continue
 		}
 		require.LessOrEqual(m, m.band(other), m.band(x), "%s is of a higher band than %s: %s", other.ID, x.ID, m.describe(other))
@@ -190,7 +217,8 @@ func (m *model) judge(x *work) {
 		}
 	}
 	for _, other := range m.admissible() {
-		if !m.cap.Servable("e", other.Need) || free.Holds(other.Need) || m.now.Sub(other.Ready) < m.cfg.Overtake {
+		if !m.cap.Servable(other.flow.Executor, other.Need) || m.now.Sub(other.Ready) < m.cfg.Overtake ||
+			free.Holds(other.Need) && (other.flow.Executor != x.flow.Executor || m.fits(x.flow.Executor, other.Need)) {
 			continue
 		}
 		require.LessOrEqual(m, m.band(other), m.band(x), "%s has let others pass for long enough", other.ID)

@@ -75,6 +75,8 @@ type Worker struct {
 	// Resources is what it has in all; Unlimited where it does not count.
 	Resources Resources
 	Executors []string
+	// Pools are those in whose room some of its executors run things, at most one for each.
+	Pools []Pool
 }
 
 // Capacity is what a class has.
@@ -85,11 +87,20 @@ type Capacity struct {
 	Cap Resources
 }
 
-// Total returns what may be in use at once.
+// Total returns what may be in use at once. The room of a pool counts once, however many
+// workers share it, and no more of it than they have between them.
 func (c Capacity) Total() Resources {
 	var total Resources
+	shared := map[string]Resources{}
 	for _, w := range c.Workers {
+		if name, whole := w.pooled(); whole {
+			shared[name] = shared[name].Plus(w.Resources)
+			continue
+		}
 		total = total.Plus(w.Resources)
+	}
+	for name, own := range shared {
+		total = total.Plus(least(own, c.pool(func(p Pool) bool { return p.Name == name })))
 	}
 	return c.capped(total)
 }
@@ -104,21 +115,25 @@ func (c Capacity) capped(r Resources) Resources {
 	return r
 }
 
-// Offers reports whether a worker offers the executor.
+// Offers reports whether a worker offers the executor, and knows of the room that it has.
 func (c Capacity) Offers(executor string) bool {
-	return slices.ContainsFunc(c.Workers, func(w Worker) bool { return slices.Contains(w.Executors, executor) })
+	return slices.ContainsFunc(c.Workers, func(w Worker) bool {
+		_, offers := w.Gives(executor)
+		return offers
+	})
 }
 
 // Servable reports whether some worker could ever run an execution that needs so
 // much with that executor.
 func (c Capacity) Servable(executor string, need Resources) bool {
 	return slices.ContainsFunc(c.Workers, func(w Worker) bool {
-		return slices.Contains(w.Executors, executor) && c.capped(w.Resources).Holds(need)
+		all, offers := w.Gives(executor)
+		return offers && c.capped(all).Holds(need)
 	})
 }
 
 func (c Capacity) equal(o Capacity) bool {
 	return c.Cap == o.Cap && slices.EqualFunc(c.Workers, o.Workers, func(a, b Worker) bool {
-		return a.Resources == b.Resources && slices.Equal(a.Executors, b.Executors)
+		return a.Resources == b.Resources && slices.Equal(a.Executors, b.Executors) && slices.Equal(a.Pools, b.Pools)
 	})
 }

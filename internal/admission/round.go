@@ -30,6 +30,10 @@ type round struct {
 	// weighed is true once weigh was called.
 	weighed bool
 	aside   []*flow
+	// crowded is how many of those aside wait for the room of their executors, and full
+	// are the executors of which one passes nobody any more.
+	crowded int
+	full    map[string]bool
 	// turns are those in which something was chosen.
 	turns    []servedTurn
 	muted    []*key
@@ -45,7 +49,7 @@ type servedTurn struct {
 // brought up to that time.
 func (q *Queue) Begin(now time.Time) {
 	q.now = now
-	q.round = round{released: map[limits.Key]int64{}}
+	q.round = round{released: map[limits.Key]int64{}, full: map[string]bool{}}
 	for {
 		l, ok := q.rising.first()
 		if !ok || l.risesAt.After(now) {
@@ -197,7 +201,7 @@ const (
 // Next chooses the next execution. What it chose counts as let through, until Undo.
 func (q *Queue) Next() (Pick, Choice) {
 	q.weigh()
-	for !q.round.reserved && len(q.round.aside) < asideMax {
+	for !q.round.reserved && len(q.round.aside)-q.round.crowded < asideMax {
 		free := q.Free()
 		l := q.best()
 		if l == nil || !free.Holds(Resources{Slots: 1}) {
@@ -221,6 +225,10 @@ func (q *Queue) Next() (Pick, Choice) {
 			q.passOver(l, item)
 			continue
 		}
+		if q.round.full[l.Executor] || !q.holds(l.Executor, item.Need) {
+			q.passOverFull(l, item)
+			continue
+		}
 		return q.choose(l, item), Chosen
 	}
 	return Pick{}, Done
@@ -241,8 +249,29 @@ func (q *Queue) passOver(l *flow, item Item) {
 	}
 	q.round.passed = true
 	q.setAside(l)
+	q.leaveKeys(l)
+}
+
+// passOverFull leaves out a flow for whose head its executor has no room. It keeps
+// nothing from others but from those of the same executor.
+func (q *Queue) passOverFull(l *flow, item Item) {
+	if l.doubtful {
+		l.reread()
+		q.settle(l)
+		return
+	}
+	if q.now.Sub(item.Ready) >= q.cfg.Overtake {
+		q.round.full[l.Executor] = true
+	}
+	q.round.crowded++
+	q.setAside(l)
+	q.leaveKeys(l)
+}
+
+// leaveKeys has those go on who share keys with a flow that was passed over: what it does
+// not take is there for others.
+func (q *Queue) leaveKeys(l *flow) {
 	for _, name := range l.Keys {
-		// What it does not take is there for others.
 		if k := q.keys[name]; len(k.sleepers) > 0 {
 			q.wakeSleepers(k)
 		}
@@ -276,9 +305,8 @@ func (q *Queue) apply(l *flow, p Pick, sign int64) {
 	l.queued -= sign
 	l.running += sign
 	l.used = l.used.Plus(need)
-	q.used = q.used.Plus(need)
 	l.owner.virtual += float64(sign) * p.cost
-	q.use(l.owner, need)
+	q.hold(l, need)
 }
 
 // cost is what an execution counts for between users who hold the same: the

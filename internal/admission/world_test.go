@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -27,6 +28,8 @@ type world struct {
 	clean bool
 	// served is when something of a user and priority was last let through.
 	served map[turnName]time.Time
+	// executor is that of what is submitted; empty is "e".
+	executor string
 	// history are the executions in the order in which they were let through.
 	history []*work
 }
@@ -103,7 +106,7 @@ func (w *world) submit(user string, priority int, need Resources, keys ...limits
 			Place: Place{Rank: ready.Add(-time.Duration(priority-1) * w.cfg.Step), ID: fmt.Sprintf("%06d", len(w.works))},
 			Ready: ready, Need: need,
 		},
-		flow: NewFlow("c", "t", user, "e", priority, keys), state: "queued",
+		flow: NewFlow("c", "t", user, cmp.Or(w.executor, "e"), priority, keys), state: "queued",
 	}
 	w.flows[x.flow.ID] = x.flow
 	w.works = append(w.works, x)
@@ -114,7 +117,7 @@ func (w *world) submit(user string, priority int, need Resources, keys ...limits
 func (w *world) move(x *work, priority int) {
 	w.feed = append(w.feed, Delta{Flow: x.flow.ID, Queued: -1})
 	x.Rank = x.Ready.Add(-time.Duration(priority-1) * w.cfg.Step)
-	x.flow = NewFlow("c", "t", x.flow.User, "e", priority, x.flow.Keys)
+	x.flow = NewFlow("c", "t", x.flow.User, x.flow.Executor, priority, x.flow.Keys)
 	w.flows[x.flow.ID] = x.flow
 	w.feed = append(w.feed, Delta{Flow: x.flow.ID, Queued: 1, Rank: x.Rank})
 }
@@ -145,6 +148,17 @@ func (w *world) used() Resources {
 		sum = sum.Plus(x.Need)
 	}
 	return sum
+}
+
+// fits reports whether there is room for more of an executor.
+func (w *world) fits(executor string, need Resources) bool {
+	room, bounded := w.cap.Room(executor)
+	for _, x := range w.of("running") {
+		if x.flow.Executor == executor {
+			room = room.Minus(x.Need)
+		}
+	}
+	return !bounded || room.Holds(need)
 }
 
 func (w *world) bucket(key limits.Key) *Bucket {

@@ -1,7 +1,9 @@
 package execution
 
 import (
+	"cmp"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/millrace/millrace/topics"
@@ -13,7 +15,7 @@ func (e *Execution) Queue(now time.Time, p Policy) error {
 	if err := e.require(topics.ExecutionQueued{}); err != nil {
 		return err
 	}
-	e.Attempt = 1
+	e.Attempt, e.First = 1, 1
 	e.QueuedAt = now
 	e.ReadyAt = now
 	reason := topics.QueuedReady
@@ -126,9 +128,15 @@ func (e *Execution) Reprioritize(now time.Time, priority int, by, reason string,
 	return nil
 }
 
-// requeue sends the execution back to the queue for its next attempt.
+// requeue sends the execution back to the queue for its next attempt. After a failure
+// the work begins afresh; otherwise the next attempt carries on what there is of it.
 func (e *Execution) requeue(now time.Time, cause string, failure *topics.Failure, wait time.Duration, p Policy) {
+	e.First = e.Origin()
 	e.Attempt++
+	if cause == topics.RequeuedFailed {
+		e.First = e.Attempt
+	}
+	e.setBack(now, cause, failure)
 	e.ReadyAt = now.Add(wait)
 	e.QueuedAt = now
 	e.LeaseExpiresAt = time.Time{}
@@ -138,6 +146,39 @@ func (e *Execution) requeue(now time.Time, cause string, failure *topics.Failure
 	e.record(now, topics.ExecutionRequeued{
 		ExecutionID: e.ID, Attempt: e.Attempt, Cause: cause, Failure: failure, ReadyAt: e.ReadyAt,
 	})
+}
+
+// Origin is the attempt with which the work began that the current one carries on.
+func (e *Execution) Origin() int { return cmp.Or(e.First, e.Attempt) }
+
+// setbackMessage is how much of a message a setback keeps, in bytes: the event has all.
+const setbackMessage = 2 << 10
+
+// setBack notes why the attempt came to nothing.
+func (e *Execution) setBack(now time.Time, cause string, failure *topics.Failure) {
+	s := &Setback{Cause: cause, Times: 1, Since: now}
+	if before := e.Setback; before != nil && before.Cause == cause {
+		s.Times, s.Since = before.Times+1, before.Since
+	}
+	if failure != nil {
+		s.Reason, s.Message = failure.Reason, strings.ToValidUTF8(failure.Message[:min(len(failure.Message), setbackMessage)], "")
+	}
+	e.Setback = s
+}
+
+// postponed returns how long an execution waits for which there was no room: as long as
+// its executor asks for, and twice as long each time that there is none again.
+func (e *Execution) postponed(wait time.Duration, p Policy) time.Duration {
+	limit := max(wait, p.MaxPostponed)
+	if s := e.Setback; s != nil && s.Cause == topics.RequeuedPostponed {
+		for range s.Times {
+			if wait >= limit/2 {
+				return limit
+			}
+			wait *= 2
+		}
+	}
+	return wait
 }
 
 // RequestCancel asks for the execution to stop. One that does not run yet is
@@ -168,5 +209,6 @@ func (e *Execution) finish(now time.Time, r Result) {
 	e.FinishedAt = now
 	e.LeaseExpiresAt = time.Time{}
 	e.DueAt = time.Time{}
+	e.Setback = nil
 	e.Result = &r
 }

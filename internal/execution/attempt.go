@@ -53,6 +53,12 @@ func (e *Execution) Output(now time.Time, ev topics.ExecutionOutput) {
 	e.record(now, ev)
 }
 
+// Pod records what has become of a pod of the execution, which may be told after the end
+// too.
+func (e *Execution) Pod(now time.Time, ev topics.Event) {
+	e.record(now, ev)
+}
+
 // Finish ends the current attempt with what the executor reported. A failure
 // with attempts left goes back to the queue; everything else is final.
 func (e *Execution) Finish(now time.Time, worker string, attempt int, r executor.Result, p Policy) error {
@@ -108,9 +114,17 @@ func (e *Execution) Finish(now time.Time, worker string, attempt int, r executor
 		case forbidsRepeat(e.Request.Retry, r.Reason):
 			e.fail(now, result, failure)
 			return nil
+		case r.RetryAfter > 0:
+			e.requeue(now, topics.RequeuedPostponed, &failure, e.postponed(r.RetryAfter, p), p)
+			return nil
 		}
 		e.requeue(now, topics.RequeuedHandedBack, &failure, 0, p)
 	case executor.Failed:
+		if r.Disrupted && e.Cancel != nil {
+			// It did not end by itself, and nobody waits for it to do so any more.
+			e.finishCancelled(now, topics.CancelledOnRequest, stdout, stderr)
+			return nil
+		}
 		e.Failures++
 		if e.retries(now, failure) {
 			e.requeue(now, topics.RequeuedFailed, &failure, e.backoff(), p)
@@ -150,11 +164,21 @@ func (e *Execution) finishCancelled(now time.Time, cause string, stdout, stderr 
 	e.record(now, ev)
 }
 
+// clockSlack is how far the worker's clock may be ahead of now.
+const clockSlack = time.Second
+
 // passedRunLimit names the limit that ended a running attempt: the one that came
-// first, since the worker's clock may be a little ahead of now.
+// first, since the worker's clock may be a little ahead of now. Where the attempt carries
+// on what one before it began, the work may have been stopped for having run too long
+// before this attempt itself has.
 func (e *Execution) passedRunLimit(now time.Time) string {
 	total := e.totalDeadline()
-	if passed(now, total) || !total.IsZero() && total.Equal(e.RunDeadline()) {
+	if e.Origin() < e.Attempt {
+		now = now.Add(clockSlack)
+	} else if !total.IsZero() && total.Equal(e.RunDeadline()) {
+		return topics.TimedOutTotal
+	}
+	if passed(now, total) {
 		return topics.TimedOutTotal
 	}
 	return topics.TimedOutRun

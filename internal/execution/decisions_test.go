@@ -58,6 +58,9 @@ func TestEveryDecisionSaysWhy(t *testing.T) {
 		{Name: "requeued", Reason: topics.RequeuedHandedBack}: func() *execution.Execution {
 			return ended(executor.Result{Outcome: executor.Abandoned, Reason: "shutdown"})
 		},
+		{Name: "requeued", Reason: topics.RequeuedPostponed}: func() *execution.Execution {
+			return ended(executor.Result{Outcome: executor.Abandoned, Reason: "quota_exceeded", RetryAfter: time.Second})
+		},
 		{Name: "requeued", Reason: topics.RequeuedLeaseExpired}: func() *execution.Execution { return expired(running(t), time.Hour) },
 		{Name: "requeued", Reason: topics.RequeuedStartLimit}:   func() *execution.Execution { return expired(scheduled(), time.Hour) },
 		{Name: "cancelled", Reason: topics.CancelledOnRequest}:  func() *execution.Execution { return cancelled(waiting()) },

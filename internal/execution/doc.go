@@ -24,8 +24,8 @@
 //
 // # Facts that change no state
 //
-// output, cancel_requested and lease_expired record what happened without moving
-// the state machine. A lease_expired is always followed, in the same
+// output, cancel_requested, lease_expired and what becomes of pods record what happened
+// without moving the state machine. Pods are told of after the end, too. A lease_expired is always followed, in the same
 // transaction, by requeued, failed, timed_out, cancelled or quarantined. A failed
 // attempt with attempts left is a requeued event whose cause is "failed"; failed
 // itself is always final.

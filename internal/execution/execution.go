@@ -34,11 +34,15 @@ type Execution struct {
 	// Attempt counts from 1 (0 before the first queueing) and is the fencing token
 	// of the lease: whoever reports for another attempt is refused.
 	Attempt int
+	// First is the attempt with which the work began that the current one carries on:
+	// those in between have lost their worker, were handed back or postponed, and none has
+	// ended by itself. 0, as in rows of earlier versions, means Attempt.
+	First int
 	// Failures counts the attempts that ended badly by themselves: what the retry
 	// policy limits. An attempt lost with its worker is not among them.
 	Failures int
 	// Deliveries counts the attempts whose lease ran out: the sign of work that
-	// takes its worker down.
+	// takes its worker down. See Policy.DeliveryMemory.
 	Deliveries int
 	// ReadyAt is when the execution may be admitted at the earliest.
 	ReadyAt time.Time
@@ -65,6 +69,9 @@ type Execution struct {
 	Worker         string
 	LeaseExpiresAt time.Time
 
+	// Setback is why the attempt before the current one came to nothing; nil for the
+	// first, and after the end.
+	Setback *Setback
 	// Cancel is set once a cancel was asked for.
 	Cancel *CancelRequest
 	// Result is set in terminal states.
@@ -111,6 +118,19 @@ type CancelRequest struct {
 	At     time.Time `json:"at"`
 }
 
+// Setback is why an attempt came to nothing that is followed by another one.
+type Setback struct {
+	// Cause is one of topics.RequeuedFailed and those beside it.
+	Cause string `json:"cause"`
+	// Reason is a stable code, and Message says it in words; of a long one the beginning.
+	Reason  string `json:"reason,omitempty"`
+	Message string `json:"message,omitempty"`
+	// Times is how often in a row it has come to nothing by this cause, and Since when it
+	// first did.
+	Times int       `json:"times"`
+	Since time.Time `json:"since"`
+}
+
 // Result is how an execution ended.
 type Result struct {
 	// Reason is a stable code; empty when COMPLETED.
@@ -151,9 +171,17 @@ type Policy struct {
 	// MaxDeliveries is after how many expired leases an execution is quarantined.
 	// Default 5.
 	MaxDeliveries int
+	// DeliveryMemory is how long an attempt must have been held, of an executor whose work
+	// outlives its worker, so that expired leases of before are not counted any more.
+	// Default 10 m.
+	DeliveryMemory time.Duration
 	// LeaseRetryBackoff is how long an execution waits after an expired lease.
 	// Default 1 s.
 	LeaseRetryBackoff time.Duration
+	// MaxPostponed bounds how long an execution waits until it is tried again for which
+	// there is no room where its executor runs things, unless the executor itself asks
+	// for longer. Default 5 m.
+	MaxPostponed time.Duration
 }
 
 // DefaultPolicy returns the defaults of Policy.
@@ -162,7 +190,9 @@ func DefaultPolicy() Policy {
 		AgeingStep:        30 * time.Second,
 		StartLimit:        time.Minute,
 		MaxDeliveries:     5,
+		DeliveryMemory:    10 * time.Minute,
 		LeaseRetryBackoff: time.Second,
+		MaxPostponed:      5 * time.Minute,
 	}
 }
 

@@ -3,6 +3,7 @@ package execution
 import (
 	"time"
 
+	"github.com/millrace/millrace/internal/executor/spec"
 	"github.com/millrace/millrace/topics"
 )
 
@@ -55,10 +56,15 @@ func (e *Execution) expireScheduled(now time.Time, p Policy) bool {
 // Its runner has killed the attempt by then (see package executor), so another
 // attempt may start. A lost worker is not the execution's failure, so it costs no
 // attempt of the retry policy, but it is counted: work that takes its workers
-// down again and again is quarantined.
+// down again and again is quarantined. Work that outlives its worker does not do so just
+// by running, so an attempt that was held for DeliveryMemory begins the count anew.
 func (e *Execution) expireLease(now time.Time, p Policy) bool {
 	if !passed(now, e.LeaseExpiresAt) {
 		return false
+	}
+	if spec.OutlivesWorker(e.Request.Executor) && now.Sub(e.StartedAt) >= p.DeliveryMemory {
+		// It was not what took them down, and may run for longer than any worker lives.
+		e.Deliveries = 0
 	}
 	e.Deliveries++
 	worker := e.Worker

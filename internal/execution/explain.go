@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/millrace/millrace/internal/executor/pods"
 )
 
 // Explanation says why an execution stands where it stands.
@@ -46,6 +48,7 @@ const (
 	WaitNoAdmitter     WaitCode = "no_admitter"     // no coordinator admits executions of its class
 	WaitNotBefore      WaitCode = "not_before"      // it asked to start later
 	WaitBackoff        WaitCode = "backoff"         // its next attempt is due later
+	WaitNoRoom         WaitCode = "no_room"         // there was no room for it where its executor runs things
 	WaitNoWorkers      WaitCode = "no_workers"      // nobody serves its resource class
 	WaitNoExecutor     WaitCode = "no_executor"     // no worker of the class offers its executor
 	WaitTooLarge       WaitCode = "too_large"       // no worker of the class has as much as it needs
@@ -57,14 +60,15 @@ const (
 	WaitBehind         WaitCode = "behind"          // others are to be admitted first
 	WaitAdmission      WaitCode = "admission"       // it is its turn
 	WaitWorker         WaitCode = "worker"          // admitted, not yet taken by a worker
+	WaitPod            WaitCode = "pod"             // its pod does not run yet
 	WaitCancel         WaitCode = "cancel"          // it is about to be stopped
 )
 
 // WaitCodes returns all of them.
 func WaitCodes() []WaitCode {
 	return []WaitCode{
-		WaitCoordinator, WaitHold, WaitNoWorkers, WaitNoExecutor, WaitTooLarge, WaitNoAdmitter, WaitNotBefore, WaitBackoff,
-		WaitConcurrencyKey, WaitLimit, WaitCapacity, WaitReserved, WaitShare, WaitBehind, WaitAdmission, WaitWorker, WaitCancel,
+		WaitCoordinator, WaitHold, WaitNoWorkers, WaitNoExecutor, WaitTooLarge, WaitNoAdmitter, WaitNotBefore, WaitBackoff, WaitNoRoom,
+		WaitConcurrencyKey, WaitLimit, WaitCapacity, WaitReserved, WaitShare, WaitBehind, WaitAdmission, WaitWorker, WaitPod, WaitCancel,
 	}
 }
 
@@ -88,7 +92,7 @@ func (s Situation) Explain() Explanation {
 		x.Waits = []Wait{s.pickUp()}
 		x.Summary = "It has been SCHEDULED " + lasting + ": " + x.Waits[0].Message + "."
 	case Running:
-		x.Summary = fmt.Sprintf("It has been RUNNING %s at worker %s, attempt %d.", lasting, e.Worker, e.Attempt)
+		x.Summary = fmt.Sprintf("It has been RUNNING %s at worker %s, attempt %d%s.", lasting, e.Worker, e.Attempt, s.Pod.where())
 		if e.Cancel != nil {
 			x.Waits = []Wait{{
 				Code: WaitCancel, Message: "it was asked to stop " + span(s.Now.Sub(e.Cancel.At)) + " ago",
@@ -99,11 +103,46 @@ func (s Situation) Explain() Explanation {
 				Code: WaitWorker, Message: "its worker has not been heard of, and its lease has run out",
 				Release: "a process with the role maintenance, which gives it to another worker",
 			}}
+		} else if w, waits := s.Pod.pending(s.Now); waits {
+			x.Waits = []Wait{w}
+			x.Summary = fmt.Sprintf("It has been RUNNING %s at worker %s, attempt %d: %s.", lasting, e.Worker, e.Attempt, w.Message)
 		}
 	default:
 		x.Summary = "It ended " + span(s.Now.Sub(e.FinishedAt)) + " ago as " + string(e.State) + ending(e.Result) + "."
 	}
 	return x
+}
+
+// where says in which pod an execution runs.
+func (p Pod) where() string {
+	switch {
+	case p.Name == "":
+		return ""
+	case p.Node == "":
+		return fmt.Sprintf(", in the pod %s/%s", p.Namespace, p.Name)
+	default:
+		return fmt.Sprintf(", in the pod %s/%s on the node %s", p.Namespace, p.Name, p.Node)
+	}
+}
+
+// pending gives the reason why a pod does not run yet.
+func (p Pod) pending(now time.Time) (Wait, bool) {
+	ago := span(now.Sub(p.At))
+	describe := fmt.Sprintf("`kubectl -n %s describe pod %s` says more", p.Namespace, p.Name)
+	switch p.Phase {
+	case pods.Created:
+		return Wait{
+			Code: WaitPod, Message: fmt.Sprintf("its pod %s/%s was created %s ago and has no node yet", p.Namespace, p.Name, ago),
+			Release: "a node that has room for it and that it may run on; " + describe,
+		}, true
+	case pods.Scheduled:
+		return Wait{
+			Code: WaitPod, Message: fmt.Sprintf("its pod %s/%s was given the node %s %s ago and does not run there yet", p.Namespace, p.Name, p.Node, ago),
+			Release: "the node, once it has the image and what is to be mounted; " + describe,
+		}, true
+	default:
+		return Wait{}, false
+	}
 }
 
 // since is when the execution came to its state.

@@ -65,6 +65,19 @@ func (s Situation) unservable() []Wait {
 				r.ResourceClass, r.Executor, plural(s.Workers, "the only one there is offers", "those that there are offer"), list(s.Executors)),
 			Release: fmt.Sprintf("start a worker that has %q in worker.executors", r.Executor),
 		}}
+	case len(s.Pool.Names) > 0 && !s.Pool.Known:
+		return []Wait{{
+			Code:    WaitNoExecutor,
+			Message: fmt.Sprintf("no worker that offers the executor %q knows yet how much room there is in %s", r.Executor, s.Pool),
+			Release: "a worker that can ask for it: the log of each says what it hears",
+		}}
+	case len(s.Pool.Names) > 0 && s.Pool.Total.Slots == 0:
+		return []Wait{{
+			Code: WaitTooLarge,
+			Message: fmt.Sprintf("%s, where the executor %q runs things, has nothing for the resource class %q: no node there is ready and fits the class, or a quota allows none",
+				s.Pool, r.Executor, r.ResourceClass),
+			Release: fmt.Sprintf("nodes that fit (%s.classes.%s: node_selector, tolerations), or a larger quota", r.Executor, r.ResourceClass),
+		}}
 	}
 	return s.tooLarge()
 }
@@ -115,9 +128,21 @@ func (s Situation) early() []Wait {
 		return nil
 	}
 	in := span(e.ReadyAt.Sub(s.Now))
-	if e.Attempt > 1 {
+	switch b := e.Setback; {
+	case b != nil && b.Cause == topics.RequeuedPostponed:
+		message := fmt.Sprintf("there is no room for it where the executor %q runs things%s", e.Request.Executor, b.words())
+		if b.Times > 1 {
+			message += fmt.Sprintf("; it was tried %d times in %s", b.Times, span(s.Now.Sub(b.Since)))
+		} else {
+			message += "; it was tried once"
+		}
 		return []Wait{{
-			Code: WaitBackoff, Message: fmt.Sprintf("its last attempt came to nothing, and attempt %d is due in %s", e.Attempt, in),
+			Code: WaitNoRoom, Message: message + ", and is tried again in " + in,
+			Release: "room there; it is tried again at " + e.ReadyAt.Format(time.RFC3339), Until: e.ReadyAt,
+		}}
+	case e.Attempt > 1:
+		return []Wait{{
+			Code: WaitBackoff, Message: fmt.Sprintf("its last attempt came to nothing%s, and attempt %d is due in %s", b.words(), e.Attempt, in),
 			Release: "nothing but time, until " + e.ReadyAt.Format(time.RFC3339), Until: e.ReadyAt,
 		}}
 	}
@@ -125,6 +150,19 @@ func (s Situation) early() []Wait {
 		Code: WaitNotBefore, Message: fmt.Sprintf("it is not to start before %s, which is in %s", e.ReadyAt.Format(time.RFC3339), in),
 		Release: "nothing but time, until " + e.ReadyAt.Format(time.RFC3339), Until: e.ReadyAt,
 	}}
+}
+
+// words says why an attempt came to nothing, behind a colon; nothing where that is not
+// known.
+func (b *Setback) words() string {
+	switch {
+	case b == nil || b.Reason == "" && b.Message == "":
+		return ""
+	case b.Message == "":
+		return ": " + b.Reason
+	default:
+		return ": " + strings.TrimRight(b.Message, ".")
+	}
 }
 
 // outOfTurn gives the reason why another one with its concurrency key comes first.
@@ -214,6 +252,9 @@ func (a Ahead) whose(count int) string {
 
 // lacking gives the reason if too little is free of something that it needs.
 func (s Situation) lacking() (Wait, bool) {
+	if w, lacking := s.lackingInPool(); lacking {
+		return w, true
+	}
 	total, used := amountsOf(s.capacity()), amountsOf(s.Used)
 	for i, need := range amountsOf(s.Execution.needs()) {
 		if need.n == 0 || total[i].n == 0 && !need.countable || total[i].n-used[i].n >= need.n {
@@ -232,6 +273,26 @@ func (s Situation) lacking() (Wait, bool) {
 				s.Execution.Request.ResourceClass, need.setting)
 		}
 		return Wait{Code: WaitCapacity, Message: message, Release: release}, true
+	}
+	return Wait{}, false
+}
+
+// lackingInPool gives the reason if too little is free where its executor runs things.
+func (s Situation) lackingInPool() (Wait, bool) {
+	if len(s.Pool.Names) == 0 {
+		return Wait{}, false
+	}
+	total, used := amountsOf(s.Pool.Total), amountsOf(s.Pool.Used)
+	for i, need := range amountsOf(s.Execution.needs()) {
+		if need.n == 0 || total[i].n == 0 && !need.countable || total[i].n-used[i].n >= need.n {
+			continue
+		}
+		return Wait{
+			Code: WaitCapacity,
+			Message: fmt.Sprintf("%s, where the executor %q runs things, has %s for the resource class %q, of which %s in use, and it needs %s",
+				s.Pool, s.Execution.Request.Executor, total[i], s.Execution.Request.ResourceClass, used[i].are(used[i].n), need.figure()),
+			Release: "the end of what runs there, or more room there",
+		}, true
 	}
 	return Wait{}, false
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/millrace/millrace/internal/execution"
+	"github.com/millrace/millrace/internal/executor/pods"
 	"github.com/millrace/millrace/topics"
 )
 
@@ -61,6 +62,49 @@ func TestExplain(t *testing.T) {
 			},
 			`It has been QUEUED for 1m30s: no worker of the resource class "gpu" offers the executor "function": the only one there is offers process.`,
 			[]execution.WaitCode{execution.WaitNoExecutor},
+		},
+		"no node for its class": {
+			func(s *situation) {
+				s.Execution.Request.Executor, s.Executors = "kubernetes", []string{"kubernetes"}
+				s.Pool, s.Largest = execution.Pool{Names: []string{"kubernetes/main"}, Known: true}, slots(0)
+			},
+			`It has been QUEUED for 1m30s: the pool kubernetes/main, where the executor "kubernetes" runs things, has nothing for the resource class "gpu": no node there is ready and fits the class, or a quota allows none.`,
+			[]execution.WaitCode{execution.WaitTooLarge},
+		},
+		"no room in the cluster": {
+			func(s *situation) {
+				s.Execution.Attempt, s.Execution.ReadyAt = 2, noon.Add(15*time.Second)
+				s.Execution.Setback = &execution.Setback{Cause: topics.RequeuedPostponed, Message: "no node has 4 GPUs", Times: 1, Since: noon}
+			},
+			`It has been QUEUED for 1m30s: there is no room for it where the executor "process" runs things: no node has 4 GPUs; it was tried once, and is tried again in 15s.`,
+			[]execution.WaitCode{execution.WaitNoRoom},
+		},
+		"its pod has no node": {
+			func(s *situation) {
+				s.Execution.State, s.Execution.StartedAt, s.Execution.Worker = execution.Running, noon.Add(-time.Minute), "w1"
+				s.Execution.LeaseExpiresAt = noon.Add(time.Minute)
+				s.Pod = execution.Pod{Namespace: "work", Name: "mr-1", Phase: pods.Created, At: noon.Add(-40 * time.Second)}
+			},
+			"It has been RUNNING for 1m at worker w1, attempt 1: its pod work/mr-1 was created 40s ago and has no node yet.",
+			[]execution.WaitCode{execution.WaitPod},
+		},
+		"its pod has a node": {
+			func(s *situation) {
+				s.Execution.State, s.Execution.StartedAt, s.Execution.Worker = execution.Running, noon.Add(-time.Minute), "w1"
+				s.Execution.LeaseExpiresAt = noon.Add(time.Minute)
+				s.Pod = execution.Pod{Namespace: "work", Name: "mr-1", Node: "node-3", Phase: pods.Scheduled, At: noon.Add(-40 * time.Second)}
+			},
+			"It has been RUNNING for 1m at worker w1, attempt 1: its pod work/mr-1 was given the node node-3 40s ago and does not run there yet.",
+			[]execution.WaitCode{execution.WaitPod},
+		},
+		"its pod runs": {
+			func(s *situation) {
+				s.Execution.State, s.Execution.StartedAt, s.Execution.Worker = execution.Running, noon.Add(-time.Minute), "w1"
+				s.Execution.LeaseExpiresAt = noon.Add(time.Minute)
+				s.Pod = execution.Pod{Namespace: "work", Name: "mr-1", Node: "node-3", Phase: pods.Running, At: noon.Add(-40 * time.Second)}
+			},
+			"It has been RUNNING for 1m at worker w1, attempt 1, in the pod work/mr-1 on the node node-3.",
+			nil,
 		},
 		"nobody admits any more": {
 			func(s *situation) {

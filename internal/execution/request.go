@@ -193,7 +193,7 @@ func (c *checker) labels(labels map[string]string) {
 }
 
 func (c *checker) spec(req *topics.Request) {
-	known := spec.ExecutorProcess + ", " + spec.ExecutorFunction + ", " + spec.ExecutorWorkflow
+	known := strings.Join(spec.Executors(), ", ")
 	if req.Executor == "" {
 		c.add("/executor", "required", "is required: one of %s", known)
 		return
@@ -210,5 +210,8 @@ func (c *checker) spec(req *topics.Request) {
 
 // escapePointer escapes a name for use in a JSON pointer (RFC 6901, section 3).
 func escapePointer(name string) string {
+	if !strings.ContainsAny(name, "~/") {
+		return name
+	}
 	return strings.NewReplacer("~", "~0", "/", "~1").Replace(name)
 }

@@ -178,6 +178,24 @@ func TestACancelIsNotLostWithTheAttempt(t *testing.T) {
 	assert.Equal(t, "enough", e.Result.Message)
 }
 
+// Work that is to be cancelled and loses what it runs on has not failed. Work that fails by
+// itself before it is told has.
+func TestACancelCountsMoreThanALoss(t *testing.T) {
+	t.Parallel()
+	for disrupted, state := range map[bool]execution.State{true: execution.Cancelled, false: execution.Failed} {
+		e := running(t, func(r *topics.Request) { r.Retry.MaxAttempts = 3 })
+		require.NoError(t, e.RequestCancel(start, "ann", "enough"))
+		lost := executor.Result{Outcome: executor.Failed, Reason: "node_lost", Retryable: true, Disrupted: disrupted}
+		require.NoError(t, e.Finish(start, "w", 1, lost, execution.DefaultPolicy()))
+		assert.Equal(t, state, e.State)
+	}
+	e := running(t, func(r *topics.Request) { r.Retry.MaxAttempts = 3 })
+	lost := executor.Result{Outcome: executor.Failed, Reason: "node_lost", Retryable: true, Disrupted: true}
+	require.NoError(t, e.Finish(start, "w", 1, lost, execution.DefaultPolicy()))
+	assert.Equal(t, execution.Queued, e.State)
+	assert.Equal(t, 1, e.Failures, "it is a failure all the same")
+}
+
 func TestFormsOfClasses(t *testing.T) {
 	t.Parallel()
 	check := func(class string) error {

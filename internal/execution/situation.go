@@ -4,6 +4,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/millrace/millrace/internal/executor/pods"
 	"github.com/millrace/millrace/topics"
 )
 
@@ -19,6 +20,9 @@ type Situation struct {
 	// Admitter is who lets executions of its class through.
 	Admitter Admitter
 
+	// Pod is what a running execution runs in; the zero value if that is no pod.
+	Pod Pod
+
 	// Workers is how many workers of its resource class are alive, and Executors are
 	// those that they offer.
 	Workers   int
@@ -31,6 +35,8 @@ type Situation struct {
 	// Cap is how much of the class may be in use at once, beyond what the workers have;
 	// 0: as much as they have.
 	Cap topics.Requirements
+	// Pool is where its executor runs things, if that is not the workers' own room.
+	Pool Pool
 	// Used is what the scheduled and running executions of the class hold, and UserUsed
 	// what those of its user hold.
 	Used, UserUsed topics.Requirements
@@ -51,6 +57,32 @@ type Situation struct {
 	// Rate is how many executions of the class were admitted per second lately; 0 when
 	// that is not known.
 	Rate float64
+}
+
+// Pod is what has become of a pod.
+type Pod struct {
+	Namespace, Name string
+	// Node is where it runs, if it was given one.
+	Node string
+	// Phase is what it has come to, and At when.
+	Phase pods.Phase
+	At    time.Time
+}
+
+// Pool is room that workers share, in a cluster for example.
+type Pool struct {
+	// Names are those of the pools in which the executor runs things; empty if there is
+	// none.
+	Names []string
+	// Known is false as long as no worker has found out how much room there is.
+	Known bool
+	// Total is how much the executor may use at once, and Used is what it does.
+	Total, Used topics.Requirements
+}
+
+// String names the pools.
+func (p Pool) String() string {
+	return plural(len(p.Names), "the pool ", "the pools ") + list(p.Names)
 }
 
 // Hold keeps executions from being admitted.

@@ -1,5 +1,5 @@
 // Package executor is the contract between the worker and whatever runs an
-// attempt of an execution: a process, a Go function, later a pod.
+// attempt of an execution: a process, a Go function, a pod, a workflow.
 //
 // # What the worker promises
 //
@@ -35,10 +35,29 @@
 //     at the end of the context only once the attempt is gone, or the lease is over.
 //   - It removes what it has left there, also that of workers that have died.
 //
-// For "kubernetes" the other side is the cluster: the name of a pod, its
-// activeDeadlineSeconds or an annotation that a watchdog in the pod obeys, and owner
-// references. For "job" it is PostgreSQL: a row by execution and attempt, with a
+// For "job" the other side is PostgreSQL: a row by execution and attempt, with a
 // deadline that the claims of external workers are checked against.
+//
+// # Executors whose work is carried on
+//
+// Where what runs need not end with its worker, as a pod, an executor keeps the above
+// with these differences (executortest.Remote.CarriesOn):
+//
+//   - It names what it starts by ExecutionID and Task.Origin. The attempt that follows
+//     one whose worker was lost, or that was handed back, finds it there and carries on:
+//     nothing is started twice, and the output is handed over from its beginning.
+//   - The lease fences the worker, not the work: at its end, or at ErrLeaseLost and
+//     ErrShutdown, Run returns and leaves everything as it is. The attempt is written
+//     there, and one that finds a later attempt touches nothing and answers
+//     Stopped(ErrLeaseLost).
+//   - ErrCancelled and ErrRunLimit end the work. Its run limit is known where it runs,
+//     from its start: there may be no worker then. That it has ended for its run limit is
+//     kept as any other end.
+//   - What was started and is gone is not started again by an attempt with the same origin:
+//     that the work was lost is its end.
+//   - An attempt with another origin ends the work of those before, and waits until it is
+//     gone.
+//   - What has ended is kept until Settle, or until nobody wants it any more.
 //
 // # Workflows
 //
@@ -93,12 +112,22 @@ type Task struct {
 	ExecutionID string
 	// Attempt counts from 1 and is the fencing token of the lease.
 	Attempt int
+	// First is the attempt with which the work began that this one carries on: the
+	// attempts from First to the one before this have lost their worker or were handed
+	// back, and none of them has ended by itself. It is Attempt where the work begins
+	// afresh, and 0 means the same. See Origin.
+	First int
 	// Spec is the executor's own part of the request.
 	Spec json.RawMessage
 	// Tenant, User and Priority (1 to 5, 5 the most urgent; 0: not told) are those of the
 	// request, for executors that hand the work on.
 	Tenant, User string
 	Priority     int
+	// Class is the resource class, and Needs is what the request asks for of it.
+	Class string
+	Needs Needs
+	// RunLimit is how long the attempt may run in all; 0: as long as it wants.
+	RunLimit time.Duration
 	// MaxOutputBytes is how much of each stream is kept; what goes beyond is
 	// counted and dropped.
 	MaxOutputBytes int64
@@ -106,6 +135,24 @@ type Task struct {
 	Checkpoint []byte
 	// Reporter takes progress and checkpoints; nil if nobody wants to know.
 	Reporter Reporter
+}
+
+// Needs is the room that an attempt was promised; zero is what the executor gives to
+// those that ask for nothing.
+type Needs struct {
+	CPUMillis   int64
+	MemoryBytes int64
+	GPUs        int
+}
+
+// Origin is the attempt with which the work began that the task carries on: the name,
+// together with the execution's, of whatever an executor keeps running without its
+// worker. An attempt with another origin is another run of the work.
+func (t Task) Origin() int {
+	if t.First == 0 {
+		return t.Attempt
+	}
+	return t.First
 }
 
 // Reports returns the Reporter of the task, never nil.
@@ -166,12 +213,54 @@ type Result struct {
 	// Retryable is false when another attempt cannot end otherwise (a program
 	// that does not exist, an invalid spec).
 	Retryable bool
+	// Disrupted says of a failure that it is not the work's doing: what the attempt ran on
+	// was lost, or taken away. If somebody has asked for the execution to be cancelled
+	// meanwhile, that is what it ends with.
+	Disrupted bool
+	// RetryAfter is for Abandoned alone: how long to wait before the work is offered
+	// again, because the other side has no room for it just now. That is no failure and
+	// costs no attempt of the retry policy; Reason and Message say what it waits for. When
+	// that comes to the same several times in a row, the wait is doubled each time.
+	RetryAfter time.Duration
 	// Value is what a function returned, as JSON; nil for a process.
 	Value json.RawMessage
 	// ValueRef stands for a Value that is kept elsewhere (package internal/results).
 	// Executors leave it to the worker.
 	ValueRef       *ValueReference
 	Stdout, Stderr StreamSummary
+}
+
+// Settler is an Executor that keeps what an attempt has left, so that another worker can
+// still read its end, until that end is recorded.
+type Settler interface {
+	Executor
+	// Settle is called once the Result of a task has been recorded, unless it was
+	// Abandoned. It is not called for results that came too late, nor by a worker that
+	// dies in between: the executor has to find by itself what nobody wants any more.
+	Settle(ctx context.Context, task Task)
+}
+
+// Capacity is the room of an other side. A negative number is without a bound, or not
+// known.
+type Capacity struct {
+	Slots       int
+	CPUMillis   int64
+	MemoryBytes int64
+	GPUs        int
+}
+
+// Surveyor is an Executor whose room is not its worker's, but that of where its attempts
+// run.
+type Surveyor interface {
+	Executor
+	// Pool names the other side: workers with the same pool share its room, which counts
+	// once.
+	Pool() string
+	// Capacity returns all the room for a resource class, used or not, and false as long
+	// as it is not known.
+	Capacity(class string) (Capacity, bool)
+	// Surveyed is signalled when a Capacity has changed.
+	Surveyed() <-chan struct{}
 }
 
 // Executor runs attempts. An implementation is safe for concurrent use.

@@ -56,6 +56,7 @@ func belongings() []statement {
 			WHERE e.id = ANY($1) AND k.tenant = e.tenant AND k.key = e.request ->> 'idempotency_key' AND k.execution_id = e.id`},
 		{Outputs, `DELETE FROM execution_outputs WHERE execution_id = ANY($1)`},
 		{"", `DELETE FROM execution_progress WHERE execution_id = ANY($1)`},
+		{"", `DELETE FROM execution_pods WHERE execution_id = ANY($1)`},
 		{"", `DELETE FROM execution_results WHERE execution_id = ANY($1) AND kept_in = 'postgres'`},
 	}
 }

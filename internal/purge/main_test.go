@@ -99,6 +99,8 @@ func (b *testBundle) execution(user, tenant string, ended time.Duration) string 
 	b.exec(`INSERT INTO idempotency_keys (tenant, key, request_hash, execution_id) VALUES ($1, $2, '\x00', $3)`, tenant, key, id)
 	b.exec(`INSERT INTO execution_outputs (execution_id, attempt, stream, index, start_offset, data) VALUES ($1, 1, 'stdout', 0, 0, 'x')`, id)
 	b.exec(`INSERT INTO execution_progress (execution_id, attempt) VALUES ($1, 1)`, id)
+	b.exec(`INSERT INTO execution_pods (execution_id, uid, first_attempt, namespace, name, phase, phase_at, created_at, standing)
+		VALUES ($1, 'u', 1, 'work', 'p', 'running', now(), now(), true)`, id)
 	b.exec(`WITH r AS (INSERT INTO execution_results (id, execution_id, attempt, bytes, sha256, kept_in) VALUES (gen_random_uuid(), $1, 1, 1, '', 'postgres') RETURNING id)
 		INSERT INTO execution_result_chunks SELECT id, 0, 'x' FROM r`, id)
 	b.exec(`INSERT INTO outbox_events (id, shard, aggregate_type, aggregate_id, event_type, topic, headers, status, published_at)
@@ -132,7 +134,7 @@ func (b *testBundle) left(id string) map[string]int {
 	left := map[string]int{}
 	for table, column := range map[string]string{
 		"executions": "id::text", "idempotency_keys": "execution_id::text", "execution_outputs": "execution_id::text",
-		"execution_progress": "execution_id::text", "execution_results": "execution_id::text", "event_log": "subject",
+		"execution_progress": "execution_id::text", "execution_pods": "execution_id::text", "execution_results": "execution_id::text", "event_log": "subject",
 		"execution_views": "id", "pod_views": "execution_id", "outbox_events": "aggregate_id",
 		"dead_letters": "convert_from(key, 'UTF8')",
 	} {

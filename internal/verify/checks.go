@@ -160,11 +160,11 @@ WHERE d.status = 'REDRIVEN' AND NOT EXISTS (SELECT FROM dead_letter_actions a WH
 		},
 		{
 			Name:     "redrives-sent",
-			Sentence: "Every redrive has put its record into the outbox exactly once, unless it went into the lane of its key.",
+			Sentence: "Every redrive has put its record into the outbox exactly once, unless it went into the lane of its key, or to its consumer directly.",
 			Kind:     Fault,
 			// The header is found as the sequence is, see written: its name has 22
 			// characters, its value is a UUID of 36. A redrive in a lane is known by
-			// its detail, see deadletter.InLane.
+			// its detail, see deadletter.InLane; so is one that takes no topic (Directly).
 			SQL: `
 WITH sent AS (
 	SELECT convert_from(substring(headers FROM position('\x00000016646561642d6c65747465722d726564726976652d6f6600000024'::bytea IN headers) + 30 FOR 36), 'UTF8') AS id,
@@ -175,7 +175,7 @@ WITH sent AS (
 	GROUP BY 1
 ), asked AS (
 	SELECT dead_letter_id::text AS id, count(*) AS n FROM dead_letter_actions
-	WHERE action = 'redrive' AND detail NOT LIKE 'in its lane%' AND at > (SELECT min(created_at) FROM outbox_events) GROUP BY 1)
+	WHERE action = 'redrive' AND detail NOT LIKE 'in its lane%' AND detail NOT LIKE 'directly%' AND at > (SELECT min(created_at) FROM outbox_events) GROUP BY 1)
 SELECT id, format('%s redrives, %s records', coalesce(asked.n, 0), coalesce(sent.n, 0))
 FROM asked FULL JOIN sent USING (id)
 WHERE coalesce(asked.n, 0) > coalesce(sent.n, 0) OR asked.n < sent.n`,

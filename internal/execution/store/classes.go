@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // ResourceClass is what is known of a resource class.
@@ -27,13 +26,13 @@ type ResourceClass struct {
 // renewing an announcement is a look-up.
 const recordClassesSQL = `
 	INSERT INTO resource_classes AS c (name, slots, cpu_millis, memory_bytes, gpus)
-	SELECT class, $2, nullif($3::bigint, 0), nullif($4::bigint, 0), $5
-	FROM unnest($1::text[]) AS class
+	SELECT n.class, $2, nullif($3::bigint, 0), nullif($4::bigint, 0), n.gpus
+	FROM unnest($1::text[], $5::integer[]) AS n(class, gpus)
 	WHERE NOT EXISTS (
-		SELECT FROM resource_classes k WHERE k.name = class AND k.slots >= $2 AND k.gpus >= $5
+		SELECT FROM resource_classes k WHERE k.name = n.class AND k.slots >= $2 AND k.gpus >= n.gpus
 		  AND (k.cpu_millis IS NULL OR k.cpu_millis >= nullif($3::bigint, 0))
 		  AND (k.memory_bytes IS NULL OR k.memory_bytes >= nullif($4::bigint, 0)))
-	ORDER BY class
+	ORDER BY n.class
 	ON CONFLICT (name) DO UPDATE SET
 		slots = greatest(c.slots, excluded.slots), gpus = greatest(c.gpus, excluded.gpus),
 		cpu_millis = CASE WHEN c.slots IS NULL THEN excluded.cpu_millis
@@ -43,14 +42,24 @@ const recordClassesSQL = `
 			WHEN c.memory_bytes IS NULL OR excluded.memory_bytes IS NULL THEN NULL
 			ELSE greatest(c.memory_bytes, excluded.memory_bytes) END`
 
-// execer is a pool or a transaction.
-type execer interface {
-	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
-}
-
-// recordClasses makes the classes of a worker known, and how large it is.
-func recordClasses(ctx context.Context, db execer, w Worker) error {
-	_, err := db.Exec(ctx, recordClassesSQL, w.Classes, w.Slots, w.CPUMillis, w.MemoryBytes, w.GPUs)
+// recordClasses makes the classes of a worker known, and how large it is, as far as it
+// knows that itself: gpus are in the order of the classes.
+func (s *Store) recordClasses(ctx context.Context, w Worker, gpus []int) error {
+	var sized, others []string
+	var counts []int
+	for i, class := range w.Classes {
+		if w.surveyed(class) {
+			sized, counts = append(sized, class), append(counts, gpus[i])
+		} else {
+			others = append(others, class)
+		}
+	}
+	if len(others) > 0 {
+		if err := s.KnowClasses(ctx, others); err != nil {
+			return err
+		}
+	}
+	_, err := s.pool.Exec(ctx, recordClassesSQL, sized, w.Slots, w.CPUMillis, w.MemoryBytes, counts)
 	if err != nil {
 		return fmt.Errorf("record resource classes: %w", err)
 	}

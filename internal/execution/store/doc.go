@@ -1,5 +1,5 @@
 // Package store keeps executions in PostgreSQL. It owns the tables executions,
-// idempotency_keys, execution_outputs and workers.
+// idempotency_keys, execution_outputs, execution_pods and workers.
 //
 // # Guarantees
 //

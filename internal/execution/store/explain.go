@@ -74,6 +74,9 @@ func (r *situationReader) read(ctx context.Context, id string) error {
 	}
 	r.Execution, r.Now, r.Overtake = found.Execution, found.now, r.terms.Config.Overtake
 	steps := []func(context.Context) error{r.readWorkers}
+	if r.Execution.State == execution.Running {
+		steps = append(steps, r.readPod)
+	}
 	if r.Execution.State == execution.Queued {
 		steps = append(steps, r.readHolds, r.readAdmitter, r.readPredecessors, r.readUse, r.readLimits, r.readAhead, r.readNext, r.readRate)
 	}
@@ -92,7 +95,7 @@ func (r *situationReader) readWorkers(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read workers: %w", err)
 	}
-	workers, err := pgx.CollectRows(rows, scanWorker)
+	workers, err := collectWorkers(rows)
 	if err != nil {
 		return fmt.Errorf("read workers: %w", err)
 	}
@@ -100,20 +103,52 @@ func (r *situationReader) readWorkers(ctx context.Context) error {
 	var largest admission.Resources
 	for _, w := range workers {
 		r.Executors = append(r.Executors, w.Executors...)
-		if slices.Contains(w.Executors, q.Executor) {
+		if all, offers := w.Gives(q.Executor); offers {
 			for k := range largest {
-				largest[k] = max(largest[k], w.Resources[k])
+				largest[k] = max(largest[k], all[k])
 			}
 		}
 	}
 	slices.Sort(r.Executors)
 	r.Executors = slices.Compact(r.Executors)
+	r.Pool = poolOf(workers, q.Executor)
+	if room, bounded := capacity.Room(q.Executor); bounded {
+		r.Pool.Total = amounts(room)
+	}
 	r.Workers, r.Total, r.Largest = len(workers), amounts(capacity.Total()), amounts(largest)
 	r.Cap = r.terms.Cap(q.ResourceClass)
 	capacity.Cap = r.terms.Caps[q.ResourceClass]
 	r.capacity = capacity.Total()
 	r.Servable = capacity.Servable(q.Executor, admission.Need(q.Requirements))
 	return nil
+}
+
+// readPod reads what the execution runs in.
+func (r *situationReader) readPod(ctx context.Context) error {
+	var at *time.Time
+	err := r.tx.QueryRow(ctx, `SELECT namespace, name, node, phase, phase_at FROM execution_pods
+		WHERE execution_id = $1::text::uuid AND first_attempt = $2 AND standing ORDER BY created_at DESC, uid LIMIT 1`,
+		r.Execution.ID, r.Execution.Origin()).Scan(&r.Pod.Namespace, &r.Pod.Name, &r.Pod.Node, &r.Pod.Phase, &at)
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return fmt.Errorf("read pod: %w", err)
+	}
+	r.Pod.At = moment(at)
+	return nil
+}
+
+// poolOf returns the pool in which an executor runs things; without a name there is none.
+func poolOf(workers []admission.Worker, executor string) execution.Pool {
+	var found execution.Pool
+	for _, w := range workers {
+		for _, p := range w.Pools {
+			if p.Executor == executor && !slices.Contains(found.Names, p.Name) {
+				found.Names = append(found.Names, p.Name)
+			}
+			found.Known = found.Known || p.Executor == executor && p.Known
+		}
+	}
+	slices.Sort(found.Names)
+	return found
 }
 
 func (r *situationReader) readHolds(ctx context.Context) error {
@@ -156,20 +191,23 @@ func (r *situationReader) readUse(ctx context.Context) error {
 	q := r.Execution.Request
 	rows, err := r.tx.Query(ctx, `
 		SELECT l.tenant, l.user_name, sum(b.queued)::bigint,
-			sum(b.slots)::bigint, sum(b.cpu_millis)::bigint, sum(b.memory_bytes)::bigint, sum(b.gpus)::bigint
+			sum(b.slots)::bigint, sum(b.cpu_millis)::bigint, sum(b.memory_bytes)::bigint, sum(b.gpus)::bigint,
+			coalesce(sum(b.slots) FILTER (WHERE l.executor = $2), 0)::bigint, coalesce(sum(b.cpu_millis) FILTER (WHERE l.executor = $2), 0)::bigint,
+			coalesce(sum(b.memory_bytes) FILTER (WHERE l.executor = $2), 0)::bigint, coalesce(sum(b.gpus) FILTER (WHERE l.executor = $2), 0)::bigint
 		FROM `+ledgerAndFeed+` AS b JOIN admission_flows l ON l.id = b.flow
 		WHERE b.resource_class = $1
-		GROUP BY l.tenant, l.user_name HAVING sum(b.queued) <> 0 OR sum(b.running) <> 0`, q.ResourceClass)
+		GROUP BY l.tenant, l.user_name HAVING sum(b.queued) <> 0 OR sum(b.running) <> 0`, q.ResourceClass, q.Executor)
 	if err != nil {
 		return fmt.Errorf("read use: %w", err)
 	}
 	var tenant, user string
 	var queued int
-	var used, all admission.Resources
+	var used, all, pooled, allPooled admission.Resources
 	_, err = pgx.ForEachRow(rows, []any{
 		&tenant, &user, &queued, &used[admission.Slots], &used[admission.CPUMillis], &used[admission.MemoryBytes], &used[admission.GPUs],
+		&pooled[admission.Slots], &pooled[admission.CPUMillis], &pooled[admission.MemoryBytes], &pooled[admission.GPUs],
 	}, func() error {
-		all = all.Plus(used)
+		all, allPooled = all.Plus(used), allPooled.Plus(pooled)
 		if tenant == q.Tenant && user == q.User {
 			r.UserUsed, r.user.Share = amounts(used), share(used, r.capacity)
 		} else if queued > 0 {
@@ -180,7 +218,7 @@ func (r *situationReader) readUse(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read use: %w", err)
 	}
-	r.Used = amounts(all)
+	r.Used, r.Pool.Used = amounts(all), amounts(allPooled)
 	r.user.Weight = r.terms.Weight(q.Tenant, q.User)
 	return nil
 }

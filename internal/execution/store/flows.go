@@ -79,7 +79,7 @@ func (r *admissionRound) look(ctx context.Context) error {
 		return err
 	})
 	batch.Queue(workersSQL, r.Class, admission.Unlimited).Query(func(rows pgx.Rows) (err error) {
-		workers, err = pgx.CollectRows(rows, scanWorker)
+		workers, err = collectWorkers(rows)
 		return err
 	})
 	batch.Queue(`SELECT min(ready_at), clock_timestamp() FROM executions

@@ -34,7 +34,7 @@ const releasesPerRound = 1000
 func release(ctx context.Context, tx statements, executions []*execution.Execution) error {
 	var tenants, keys []string
 	for _, e := range executions {
-		if e.State.Terminal() && e.Request.ConcurrencyKey != "" {
+		if e.State.Terminal() && e.Stored().State != e.State && e.Request.ConcurrencyKey != "" {
 			tenants, keys = append(tenants, e.Request.Tenant), append(keys, e.Request.ConcurrencyKey)
 		}
 	}

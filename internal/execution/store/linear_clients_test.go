@@ -236,6 +236,7 @@ func (r *rideLog) report(client int, name string, rng *rand.Rand) {
 	case ref.Attempt >= rideAttempts:
 	case n < 2:
 		result.Outcome, to = executor.Abandoned, execution.Queued
+		result.RetryAfter = time.Duration(n) * time.Millisecond // one of two is handed back, the other postponed
 	case n == 2:
 		result, to = executor.Result{Outcome: executor.Failed, Reason: "asked_for"}, execution.Failed
 	}

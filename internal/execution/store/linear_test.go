@@ -151,7 +151,7 @@ func ride(t *testing.T, seed uint64, defect string) *rideLog {
 func (r *rideLog) clients() {
 	r.t.Helper()
 	var all sync.WaitGroup
-	deadline := time.AfterFunc(2*time.Minute, func() { r.done.Store(true) })
+	deadline := time.AfterFunc(5*time.Minute, func() { r.done.Store(true) })
 	defer deadline.Stop()
 	submitted := make(chan struct{})
 	client := 0

@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/millrace/millrace/internal/admission"
 	"github.com/millrace/millrace/internal/holds"
 	"github.com/millrace/millrace/topics"
 )
@@ -87,12 +88,8 @@ const classesSQL = `
 		FROM ` + ledgerAndFeed + ` AS l WHERE $1 = '' OR resource_class = $1
 		GROUP BY resource_class HAVING sum(queued) <> 0 OR sum(running) <> 0),
 	live AS (
-		SELECT resource_class, count(*) AS workers, sum(slots) AS slots, sum(gpus) AS gpus,
-			CASE WHEN count(*) = count(cpu_millis) THEN sum(cpu_millis) END AS cpu_millis,
-			CASE WHEN count(*) = count(memory_bytes) THEN sum(memory_bytes) END AS memory_bytes
-		FROM workers WHERE expires_at > clock_timestamp() AND ($1 = '' OR resource_class = $1) GROUP BY resource_class)
+		SELECT resource_class, count(*) AS workers FROM workers WHERE expires_at > clock_timestamp() AND ($1 = '' OR resource_class = $1) GROUP BY resource_class)
 	SELECT resource_class, coalesce(b.queued, 0)::bigint, coalesce(b.held, 0)::bigint, waiting.counts, scheduled.n, greatest(coalesce(b.running, 0) - scheduled.n, 0)::bigint,
-		coalesce(w.slots, 0)::integer, coalesce(w.cpu_millis, 0)::bigint, coalesce(w.memory_bytes, 0)::bigint, coalesce(w.gpus, 0)::integer,
 		coalesce(b.slots, 0)::integer, coalesce(b.cpu_millis, 0)::bigint, coalesce(b.memory_bytes, 0)::bigint, coalesce(b.gpus, 0)::integer,
 		coalesce(w.workers, 0), waiting.oldest, clock_timestamp() - waiting.oldest
 	FROM booked b FULL JOIN live w USING (resource_class),
@@ -130,6 +127,13 @@ func (s *Store) QueueStatus(ctx context.Context, f QueueFilter) (QueueStatus, er
 	if status.Classes, err = pgx.CollectRows(rows, scanClass); err != nil {
 		return QueueStatus{}, fmt.Errorf("read queue: %w", err)
 	}
+	totals, err := s.totals(ctx, f.ResourceClass)
+	if err != nil {
+		return QueueStatus{}, fmt.Errorf("read queue: %w", err)
+	}
+	for i := range status.Classes {
+		status.Classes[i].Total = totals[status.Classes[i].Class]
+	}
 	if status.Holds, err = holds.List(ctx, s.pool); err != nil {
 		return QueueStatus{}, fmt.Errorf("read queue: %w", err)
 	}
@@ -146,13 +150,38 @@ func (s *Store) QueueStatus(ctx context.Context, f QueueFilter) (QueueStatus, er
 	return status, nil
 }
 
+// totals returns what the live workers have together, by class; class, if set, is the only
+// one.
+func (s *Store) totals(ctx context.Context, class string) (map[string]topics.Requirements, error) {
+	rows, err := s.pool.Query(ctx, `SELECT `+workerColumns+`, resource_class FROM workers
+		WHERE ($1 = '' OR resource_class = $1) AND expires_at > clock_timestamp()`, class, admission.Unlimited)
+	if err != nil {
+		return nil, err
+	}
+	classes := map[string]admission.Capacity{}
+	if _, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (struct{}, error) {
+		var name string
+		w, err := scanWorker(row, &name)
+		c := classes[name]
+		c.Workers = append(c.Workers, w)
+		classes[name] = c
+		return struct{}{}, err
+	}); err != nil {
+		return nil, err
+	}
+	all := make(map[string]topics.Requirements, len(classes))
+	for name, c := range classes {
+		all[name] = amounts(c.Total())
+	}
+	return all, nil
+}
+
 func scanClass(row pgx.CollectableRow) (ClassStatus, error) {
 	var c ClassStatus
 	var counts []int
 	var oldest *time.Time
 	var waited *time.Duration
 	err := row.Scan(&c.Class, &c.Queued, &c.Held, &counts, &c.Scheduled, &c.Running,
-		&c.Total.Slots, &c.Total.CPUMillis, &c.Total.MemoryBytes, &c.Total.GPUs,
 		&c.Used.Slots, &c.Used.CPUMillis, &c.Used.MemoryBytes, &c.Used.GPUs, &c.Workers, &oldest, &waited)
 	copy(c.ByPriority[:], counts)
 	if c.Oldest = moment(oldest); waited != nil {

@@ -20,6 +20,7 @@ import (
 	"github.com/millrace/millrace/internal/execution"
 	"github.com/millrace/millrace/internal/execution/store"
 	"github.com/millrace/millrace/internal/executor"
+	"github.com/millrace/millrace/internal/executor/pods"
 	"github.com/millrace/millrace/internal/postgres"
 	"github.com/millrace/millrace/internal/testenv"
 	"github.com/millrace/millrace/internal/verify"
@@ -145,7 +146,12 @@ func TestRequirement004_EveryStateChangeHasExactlyOneEvent(t *testing.T) {
 		}})
 		require.NoError(rt, err)
 		require.True(rt, report.OK(), report.Broken())
-		_, err = judge.Exec(t.Context(), `TRUNCATE executions, execution_outputs, outbox_events, idempotency_keys, workers`)
+		var untold int
+		require.NoError(rt, judge.QueryRow(t.Context(), `SELECT count(*) FROM execution_pods p WHERE 1 <> (SELECT count(*) FROM outbox_events o
+			WHERE o.aggregate_id = p.execution_id::text AND o.event_type = 'millrace.pod.' || p.phase || '.v1'
+			  AND convert_from(o.payload, 'UTF8')::jsonb ->> 'pod_id' = p.uid)`).Scan(&untold))
+		require.Zero(rt, untold, "what is known of a pod has one event")
+		_, err = judge.Exec(t.Context(), `TRUNCATE executions, execution_outputs, execution_pods, outbox_events, idempotency_keys, workers`)
 		require.NoError(rt, err)
 	})
 	t.Logf("%d sequences; connections broken before a statement %d times, before a commit %d, after a commit %d; outcomes in doubt: %d",
@@ -195,9 +201,9 @@ func (m *machine) step() error {
 	defer cancel()
 	operations := map[string]func(context.Context) func() error{
 		"submit": m.submit, "queue": m.queue, "admit": m.admit, "offer": m.offer, "claim": m.claim, "output": m.output,
-		"finish": m.finish, "cancel": m.cancel, "expire": m.expire, "heartbeat": m.heartbeat,
+		"finish": m.finish, "cancel": m.cancel, "expire": m.expire, "heartbeat": m.heartbeat, "pods": m.pods,
 	}
-	names := []string{"submit", "queue", "queue", "admit", "admit", "offer", "offer", "claim", "claim", "output", "finish", "finish", "cancel", "expire", "heartbeat"}
+	names := []string{"submit", "queue", "queue", "admit", "admit", "offer", "offer", "claim", "claim", "output", "finish", "finish", "cancel", "expire", "heartbeat", "pods"}
 	do := operations[rapid.SampledFrom(names).Draw(m.t, "operation")](ctx)
 	err := do()
 	if rapid.Bool().Draw(m.t, "again") {
@@ -293,6 +299,7 @@ func (m *machine) finish(ctx context.Context) func() error {
 	for _, ref := range m.refs(anyRef) {
 		finishes = append(finishes, store.Finish{Ref: ref, Worker: "w", Result: executor.Result{
 			Outcome: rapid.SampledFrom(outcomes).Draw(m.t, "outcome"), Reason: "test", Retryable: rapid.Bool().Draw(m.t, "retryable"),
+			RetryAfter: rapid.SampledFrom([]time.Duration{0, time.Nanosecond, time.Hour}).Draw(m.t, "postponed"),
 		}})
 	}
 	return func() error {
@@ -323,6 +330,20 @@ func (m *machine) expire(ctx context.Context) func() error {
 		_, err := m.st.Sweep(ctx, 100)
 		return err
 	}
+}
+
+// pods tells facts about pods of executions in whatever state.
+func (m *machine) pods(ctx context.Context) func() error {
+	var told []pods.Fact
+	for _, ref := range m.refs(anyRef) {
+		for range rapid.IntRange(1, 4).Draw(m.t, "facts") {
+			told = append(told, pods.Fact{
+				Pod:   podOf(ref.ID, rapid.IntRange(1, 2).Draw(m.t, "pod")),
+				Phase: rapid.SampledFrom(pods.Phases()).Draw(m.t, "phase"), At: podTime,
+			})
+		}
+	}
+	return func() error { return m.st.Pods().Record(ctx, told) }
 }
 
 func (m *machine) heartbeat(ctx context.Context) func() error {

@@ -60,9 +60,9 @@ func New(pool *pgxpool.Pool, waker Waker, policy execution.Policy) *Store {
 }
 
 // columns are those that scan reads, in its order.
-const columns = `id::text, request, state, version, attempt, failures, deliveries,
+const columns = `id::text, request, state, version, attempt, first_attempt, failures, deliveries,
 	ready_at, rank, due_at, requested_at, queued_at, scheduled_at, started_at, finished_at,
-	worker, lease_expires_at, cancel, result, flow::text, waits, clock_timestamp()`
+	worker, lease_expires_at, setback, cancel, result, flow::text, waits, clock_timestamp()`
 
 // loaded is an execution under its row lock, with the database's time.
 type loaded struct {
@@ -91,9 +91,9 @@ type stored struct {
 func (r *stored) targets() []any {
 	e := &r.Execution
 	return []any{
-		&e.ID, &e.Request, &e.State, &e.Version, &e.Attempt, &e.Failures, &e.Deliveries,
+		&e.ID, &e.Request, &e.State, &e.Version, &e.Attempt, &e.First, &e.Failures, &e.Deliveries,
 		&r.ready, &r.rank, &r.due, &e.RequestedAt, &r.queued, &r.scheduled, &r.started, &r.finished,
-		&r.worker, &r.leaseExpires, &e.Cancel, &e.Result, &r.flow, &e.Waiting, &r.now,
+		&r.worker, &r.leaseExpires, &e.Setback, &e.Cancel, &e.Result, &r.flow, &e.Waiting, &r.now,
 	}
 }
 
@@ -311,6 +311,7 @@ func update(ctx context.Context, tx statements, executions []*execution.Executio
 	n := len(executions)
 	var (
 		ids, states, workers, cancels, results     = make([]string, n), make([]string, n), make([]*string, n), make([]*string, n), make([]*string, n)
+		firsts, setbacks                           = make([]int, n), make([]*string, n)
 		flows, waits                               = make([]*string, n), make([]int16, n)
 		versions, attempts, failures, deliveries   = make([]int64, n), make([]int, n), make([]int, n), make([]int, n)
 		ready, rank, due, queued                   = make([]*time.Time, n), make([]*time.Time, n), make([]*time.Time, n), make([]*time.Time, n)
@@ -318,7 +319,7 @@ func update(ctx context.Context, tx statements, executions []*execution.Executio
 	)
 	for i, e := range executions {
 		ids[i], states[i], versions[i] = e.ID, string(e.State), e.Version
-		attempts[i], failures[i], deliveries[i] = e.Attempt, e.Failures, e.Deliveries
+		attempts[i], firsts[i], failures[i], deliveries[i] = e.Attempt, e.First, e.Failures, e.Deliveries
 		ready[i], rank[i], due[i], queued[i] = nullable(e.ReadyAt), nullable(e.Rank), nullable(e.DueAt), nullable(e.QueuedAt)
 		scheduled[i], started[i], finished[i] = nullable(e.ScheduledAt), nullable(e.StartedAt), nullable(e.FinishedAt)
 		leaseExpires[i] = nullable(e.LeaseExpiresAt)
@@ -330,6 +331,9 @@ func update(ctx context.Context, tx statements, executions []*execution.Executio
 			flows[i] = &e.Flow
 		}
 		var err error
+		if setbacks[i], err = jsonText(e.Setback); err != nil {
+			return err
+		}
 		if cancels[i], err = jsonText(e.Cancel); err != nil {
 			return err
 		}
@@ -344,16 +348,17 @@ func update(ctx context.Context, tx statements, executions []*execution.Executio
 			queued_at = c.queued_at, scheduled_at = c.scheduled_at, started_at = c.started_at,
 			finished_at = c.finished_at, worker = c.worker, lease_expires_at = c.lease_expires_at,
 			cancel = c.cancel::jsonb, result = c.result::jsonb, flow = c.flow::uuid, waits = c.waits,
+			first_attempt = c.first_attempt, setback = c.setback::jsonb,
 			offered_at = CASE WHEN c.state = 'SCHEDULED' THEN e.offered_at END
 		FROM unnest($1::text[]::uuid[], $2::text[], $3::bigint[], $4::integer[], $5::integer[], $6::integer[],
 			$7::timestamptz[], $8::timestamptz[], $9::timestamptz[], $10::timestamptz[], $11::timestamptz[],
 			$12::timestamptz[], $13::timestamptz[], $14::timestamptz[], $15::text[], $16::text[], $17::text[],
-			$18::text[], $19::smallint[])
+			$18::text[], $19::smallint[], $20::integer[], $21::text[])
 			AS c(id, state, version, attempt, failures, deliveries, ready_at, rank, due_at, queued_at,
-				scheduled_at, started_at, finished_at, lease_expires_at, worker, cancel, result, flow, waits)
+				scheduled_at, started_at, finished_at, lease_expires_at, worker, cancel, result, flow, waits, first_attempt, setback)
 		WHERE e.id = c.id`,
 		ids, states, versions, attempts, failures, deliveries, ready, rank, due, queued,
-		scheduled, started, finished, leaseExpires, workers, cancels, results, flows, waits)
+		scheduled, started, finished, leaseExpires, workers, cancels, results, flows, waits, firsts, setbacks)
 	return err
 }
 

@@ -249,35 +249,44 @@ func keyOwners(ctx context.Context, tx pgx.Tx, tenants, keys []string) (map[idem
 // transaction, so the places are in the order of commit.
 func drawConcurrencySeqs(ctx context.Context, tx pgx.Tx, fresh []*submission) ([]*int64, error) {
 	seqs := make([]*int64, len(fresh))
+	var keyed []int
 	var locks []string
-	for _, sub := range fresh {
-		if key := sub.req.ConcurrencyKey; key != "" {
-			locks = append(locks, sub.req.Tenant+"\x1f"+key)
+	for i, sub := range fresh {
+		if sub.req.ConcurrencyKey != "" {
+			keyed, locks = append(keyed, i), append(locks, concurrencyLock(sub.req))
 		}
 	}
-	if len(locks) == 0 {
+	if len(keyed) == 0 {
 		return seqs, nil
 	}
-	slices.Sort(locks)
-	locks = slices.Compact(locks)
-	if _, err := tx.Exec(ctx, `
-		SELECT pg_advisory_xact_lock(hashtextextended(k, 0))
-		FROM (SELECT k FROM unnest($1::text[]) WITH ORDINALITY AS u(k, n) ORDER BY hashtextextended(k, 0)) AS sorted`,
-		locks); err != nil {
+	if _, err := tx.Exec(ctx, lockConcurrencyKeys, locks); err != nil {
 		return nil, fmt.Errorf("lock concurrency keys: %w", err)
 	}
-	for i, sub := range fresh {
-		if sub.req.ConcurrencyKey == "" {
-			continue
-		}
-		var seq int64
-		if err := tx.QueryRow(ctx, `SELECT nextval('execution_concurrency_seq')`).Scan(&seq); err != nil {
-			return nil, fmt.Errorf("draw concurrency sequence: %w", err)
-		}
-		seqs[i] = &seq
+	rows, err := tx.Query(ctx, drawConcurrencyPlaces, len(keyed))
+	if err != nil {
+		return nil, fmt.Errorf("draw concurrency sequence: %w", err)
+	}
+	drawn, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	if err != nil {
+		return nil, fmt.Errorf("draw concurrency sequence: %w", err)
+	}
+	for n, i := range keyed {
+		seqs[i] = &drawn[n]
 	}
 	return seqs, nil
 }
+
+// lockConcurrencyKeys locks keys in one order for all, or two batches with the same ones
+// could deadlock. drawConcurrencyPlaces runs behind it.
+const (
+	lockConcurrencyKeys = `
+		SELECT pg_advisory_xact_lock(n)
+		FROM (SELECT DISTINCT hashtextextended(k, 0) AS n FROM unnest($1::text[]) AS k ORDER BY 1) AS sorted`
+	drawConcurrencyPlaces = `SELECT nextval('execution_concurrency_seq') FROM generate_series(1, $1::integer)`
+)
+
+// concurrencyLock is what is locked for the key of a request.
+func concurrencyLock(r topics.Request) string { return r.Tenant + "\x1f" + r.ConcurrencyKey }
 
 // insert writes new executions in one statement.
 func insert(ctx context.Context, tx statements, executions []*execution.Execution, seqs []*int64) error {

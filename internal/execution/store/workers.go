@@ -24,6 +24,10 @@ type Worker struct {
 	CPUMillis   int64
 	MemoryBytes int64
 	GPUs        int
+	// Pools are those in whose room some of its executors run things, at most one for
+	// each. A worker all of whose executors have one, and that has no graphics processors
+	// of its own, offers those of its pool.
+	Pools []Pool
 	// Topics are the topics that it reads tasks from, by their names at the broker.
 	Topics []string
 }
@@ -31,20 +35,28 @@ type Worker struct {
 // Announce renews a worker's entry for the given time and tells the coordinator
 // of capacity that is new.
 func (s *Store) Announce(ctx context.Context, w Worker, ttl time.Duration) error {
-	if err := recordClasses(ctx, s.pool, w); err != nil {
+	gpus, pools := make([]int, len(w.Classes)), make([]string, len(w.Classes))
+	for i, class := range w.Classes {
+		var err error
+		if pools[i], err = w.poolsOf(class); err != nil {
+			return fmt.Errorf("announce worker: %w", err)
+		}
+		gpus[i] = w.gpusOf(class)
+	}
+	if err := s.recordClasses(ctx, w, gpus); err != nil {
 		return fmt.Errorf("announce worker: %w", err)
 	}
 	tag, err := s.pool.Exec(ctx, `
-		INSERT INTO workers (id, resource_class, slots, executors, announced_at, expires_at, cpu_millis, memory_bytes, gpus, topics)
-		SELECT $1, class, $3, $4, clock_timestamp(), clock_timestamp() + $5::interval,
-			nullif($6::bigint, 0), nullif($7::bigint, 0), $8, coalesce($9::text[], '{}')
-		FROM unnest($2::text[]) AS class
+		INSERT INTO workers (id, resource_class, slots, executors, announced_at, expires_at, cpu_millis, memory_bytes, gpus, topics, pools)
+		SELECT $1, c.class, $3, $4, clock_timestamp(), clock_timestamp() + $5::interval,
+			nullif($6::bigint, 0), nullif($7::bigint, 0), c.gpus, coalesce($9::text[], '{}'), c.pools::jsonb
+		FROM unnest($2::text[], $8::integer[], $10::text[]) AS c(class, gpus, pools)
 		ON CONFLICT (id, resource_class) DO UPDATE SET
-			slots = excluded.slots, executors = excluded.executors, topics = excluded.topics,
+			slots = excluded.slots, executors = excluded.executors, topics = excluded.topics, pools = excluded.pools,
 			cpu_millis = excluded.cpu_millis, memory_bytes = excluded.memory_bytes, gpus = excluded.gpus,
 			announced_at = excluded.announced_at, expires_at = excluded.expires_at,
 			since = CASE WHEN workers.expires_at > clock_timestamp() THEN workers.since ELSE excluded.since END`,
-		w.ID, w.Classes, w.Slots, w.Executors, ttl, w.CPUMillis, w.MemoryBytes, w.GPUs, w.Topics)
+		w.ID, w.Classes, w.Slots, w.Executors, ttl, w.CPUMillis, w.MemoryBytes, gpus, w.Topics, pools)
 	if err != nil {
 		return fmt.Errorf("announce worker: %w", err)
 	}
@@ -84,13 +96,29 @@ func (s *Store) Classes(ctx context.Context) ([]string, error) {
 	return pgx.CollectRows(rows, pgx.RowTo[string])
 }
 
+// workerColumns are what a worker offers. What it does not count is unlimited: $2.
+const workerColumns = `slots, coalesce(cpu_millis, $2), coalesce(memory_bytes, $2), gpus, executors, pools`
+
 // workersSQL selects what the live workers of the class $1 offer, in a stable order.
-// What a worker does not count is unlimited: $2.
-const workersSQL = `SELECT slots, coalesce(cpu_millis, $2), coalesce(memory_bytes, $2), gpus, executors FROM workers
+const workersSQL = `SELECT ` + workerColumns + ` FROM workers
 	WHERE resource_class = $1 AND expires_at > clock_timestamp() ORDER BY id`
 
-func scanWorker(row pgx.CollectableRow) (admission.Worker, error) {
+// collectWorkers reads rows of workersSQL.
+func collectWorkers(rows pgx.Rows) ([]admission.Worker, error) {
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (admission.Worker, error) { return scanWorker(row) })
+}
+
+// scanWorker reads workerColumns, and what comes behind them.
+func scanWorker(row pgx.CollectableRow, more ...any) (admission.Worker, error) {
 	var w admission.Worker
+	var pools []byte
 	r := &w.Resources
-	return w, row.Scan(&r[admission.Slots], &r[admission.CPUMillis], &r[admission.MemoryBytes], &r[admission.GPUs], &w.Executors)
+	err := row.Scan(append([]any{
+		&r[admission.Slots], &r[admission.CPUMillis], &r[admission.MemoryBytes], &r[admission.GPUs], &w.Executors, &pools,
+	}, more...)...)
+	if err != nil {
+		return w, err
+	}
+	w.Pools, err = readPools(pools)
+	return w, err
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/millrace/millrace/internal/executor"
@@ -18,6 +19,9 @@ import (
 // cluster stands for whatever a remote executor may run attempts on. Its pods are
 // goroutines; it knows of leases and of attempts, and of nothing else of Millrace.
 type cluster struct {
+	// lasting is set where pods outlive their workers: they are known by the attempt that
+	// began them, and have no deadline but their run limit.
+	lasting    bool
 	mu         sync.Mutex
 	pods       map[string][]*pod // by execution, in the order of their attempts
 	started    map[string]int
@@ -29,6 +33,7 @@ type cluster struct {
 // pod is an attempt on the cluster.
 type pod struct {
 	attempt int
+	holder  int // the latest attempt that has taken it; under the cluster's lock
 	// checkpoint is that of the attempt before.
 	checkpoint []byte
 
@@ -36,7 +41,8 @@ type pod struct {
 	kill     context.Context // ends when it has to
 	ask, end context.CancelFunc
 	deadline *time.Timer
-	until    time.Time // what deadline is set to; under the cluster's lock
+	until    time.Time   // what deadline is set to; under the cluster's lock
+	limited  atomic.Bool // it has reached its run limit
 
 	mu      sync.Mutex
 	output  []piece
@@ -65,8 +71,16 @@ var (
 	errOccupied   = errors.New("an earlier attempt still runs")
 )
 
-func newCluster() *cluster {
-	return &cluster{pods: map[string][]*pod{}, started: map[string]int{}}
+func newCluster(lasting bool) *cluster {
+	return &cluster{lasting: lasting, pods: map[string][]*pod{}, started: map[string]int{}}
+}
+
+// number is by what the pod of a task is known.
+func (c *cluster) number(task executor.Task) int {
+	if c.lasting {
+		return task.Origin()
+	}
+	return task.Attempt
 }
 
 // close ends everything.
@@ -132,7 +146,35 @@ func (c *cluster) Disturb(n int) {
 
 func (c *cluster) Worker() (executor.Executor, func()) {
 	dead, kill := context.WithCancel(context.Background())
-	return &remote{cluster: c, dead: dead}, kill
+	r := &remote{cluster: c, dead: dead}
+	if c.lasting {
+		return lasting{r}, kill
+	}
+	return r, kill
+}
+
+func (c *cluster) Kept(execution string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.pods[execution])
+}
+
+// remove ends the pod of a task and forgets it once it has ended, unless a later attempt
+// has taken it.
+func (c *cluster) remove(task executor.Task) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	pods := c.pods[task.ExecutionID]
+	i := slices.IndexFunc(pods, func(p *pod) bool { return p.attempt == c.number(task) && p.holder <= task.Attempt })
+	if i < 0 {
+		return nil
+	}
+	if !pods[i].isEnded() {
+		pods[i].end()
+		return errOccupied
+	}
+	c.pods[task.ExecutionID] = slices.Delete(pods, i, i+1)
+	return nil
 }
 
 // answer is what a caller gets to know of a call that ended with err.
@@ -149,7 +191,7 @@ func (c *cluster) answer(err error) error {
 // create starts an attempt until the deadline, unless it is there already. Earlier
 // ones are ended first: while one still runs, the answer is errOccupied.
 func (c *cluster) create(task executor.Task, spec program, deadline time.Time) error {
-	execution, attempt := task.ExecutionID, task.Attempt
+	execution, attempt := task.ExecutionID, c.number(task)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if slices.ContainsFunc(c.pods[execution], func(p *pod) bool { return p.attempt > attempt }) {
@@ -157,7 +199,10 @@ func (c *cluster) create(task executor.Task, spec program, deadline time.Time) e
 	}
 	for _, p := range c.pods[execution] {
 		switch {
+		case p.attempt == attempt && p.holder > task.Attempt:
+			return errSuperseded
 		case p.attempt == attempt:
+			p.holder = task.Attempt
 			return nil
 		case !p.isEnded():
 			p.end()
@@ -167,21 +212,30 @@ func (c *cluster) create(task executor.Task, spec program, deadline time.Time) e
 	if slices.ContainsFunc(c.pods[execution], func(p *pod) bool { return !p.isEnded() }) {
 		c.overlapped = append(c.overlapped, execution)
 	}
-	p := &pod{attempt: attempt, checkpoint: task.Checkpoint, news: make(chan struct{})}
+	p := &pod{attempt: attempt, holder: task.Attempt, checkpoint: task.Checkpoint, news: make(chan struct{})}
 	p.kill, p.end = context.WithCancel(context.Background())
 	p.term, p.ask = context.WithCancel(p.kill)
-	p.until, p.deadline = deadline, time.AfterFunc(time.Until(deadline), p.end)
+	if c.lasting {
+		limit := task.RunLimit
+		if limit == 0 {
+			limit = time.Hour
+		}
+		p.deadline = time.AfterFunc(limit, func() { p.limited.Store(true); p.end() })
+	} else {
+		p.until, p.deadline = deadline, time.AfterFunc(time.Until(deadline), p.end)
+	}
 	c.pods[execution] = append(c.pods[execution], p)
 	c.started[execution]++
 	c.all.Go(func() { p.run(spec) })
 	return nil
 }
 
-func (c *cluster) find(execution string, attempt int) *pod {
+// find returns the pod of a task, nil if it has none or a later attempt has taken it.
+func (c *cluster) find(task executor.Task) *pod {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, p := range c.pods[execution] {
-		if p.attempt == attempt {
+	for _, p := range c.pods[task.ExecutionID] {
+		if p.attempt == c.number(task) && p.holder <= task.Attempt {
 			return p
 		}
 	}
@@ -216,6 +270,9 @@ func (p *pod) read(ctx context.Context, known int) (more []piece, ended bool, ou
 func (p *pod) run(spec program) {
 	outcome := spec.run(p)
 	p.deadline.Stop()
+	if p.limited.Load() {
+		outcome = executor.Stopped(executor.ErrRunLimit)
+	}
 	p.end()
 	p.mu.Lock()
 	defer p.mu.Unlock()

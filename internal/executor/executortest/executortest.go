@@ -4,8 +4,14 @@ package executortest
 
 import (
 	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -201,3 +207,45 @@ func (a *Attempt) WaitErr(t testing.TB) (executor.Result, error) {
 	require.Zero(t, a.Faults(), "calls of the Sink overlapped, or came after Run had returned")
 	return a.result, a.err
 }
+
+// Start runs one attempt in the background, with a lease of that length and a
+// cap on each output stream. An attempt that is still running when the test ends
+// is ended.
+func Start(t testing.TB, e executor.Executor, spec json.RawMessage, lease time.Duration, maxOutput int64) *Attempt {
+	t.Helper()
+	return StartTask(t, e, executor.Task{Spec: spec, MaxOutputBytes: maxOutput}, lease)
+}
+
+// NewID returns the id of an execution that no other test has.
+func NewID() string { return fmt.Sprintf("execution-%d-%d", os.Getpid(), attempts.Add(1)) }
+
+// StartTask is Start for a task of which the test has filled in what it needs: a task
+// without an id gets one of its own, and one without a number is the first attempt.
+// The reports go to the attempt's Reports unless the task has a Reporter.
+func StartTask(t testing.TB, e executor.Executor, task executor.Task, lease time.Duration) *Attempt {
+	t.Helper()
+	ctx, cancel := context.WithCancelCause(context.Background())
+	task.ExecutionID = cmp.Or(task.ExecutionID, NewID())
+	task.Attempt = max(task.Attempt, 1)
+	a := &Attempt{
+		Recorder: new(Recorder), Reports: new(Reports), ID: task.ExecutionID,
+		Lease: NewLease(lease), Cancel: cancel, done: make(chan struct{}),
+	}
+	if task.Reporter == nil {
+		task.Reporter = a.Reports
+	}
+	go func() {
+		defer close(a.done)
+		a.result, a.err = e.Run(ctx, task, a.Lease, a.Recorder)
+		a.Ended()
+	}()
+	t.Cleanup(func() {
+		cancel(executor.ErrLeaseLost)
+		a.Lease.Extend(0)
+		<-a.done
+	})
+	return a
+}
+
+// attempts numbers the executions of all tests of a process.
+var attempts atomic.Int64

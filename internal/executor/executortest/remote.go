@@ -19,6 +19,10 @@ type Remote struct {
 	// Side returns another side with nothing on it, cleaned up with t. Subject.New
 	// may make one for itself.
 	Side func(t *testing.T) Side
+	// CarriesOn is set for an executor whose work does not end with its worker, nor with
+	// the lease of an attempt: the next attempt with the same origin (executor.Task.Origin)
+	// takes over what there is of it. Such an executor is an executor.Settler.
+	CarriesOn bool
 }
 
 // Side is the other side of a remote executor under test.
@@ -27,15 +31,18 @@ type Side interface {
 	// worker without a word: from then on nothing that it does reaches the side.
 	Worker() (e executor.Executor, kill func())
 	// Running returns the numbers of those attempts of an execution of which
-	// something runs.
+	// something runs; where work is carried on, those of the attempts that began it.
 	Running(execution string) []int
 	// Until is when the latest attempt of an execution is ended, as the side was told
-	// last.
+	// last. It is not asked where work is carried on.
 	Until(execution string) time.Time
 	// Overlapped returns the executions of which two attempts have run at once.
 	Overlapped() []string
-	// Started is how often an attempt of an execution was started.
+	// Started is how often work of an execution was started.
 	Started(execution string) int
+	// Kept is how much there is on the side of an execution, be it running or ended. It
+	// is asked only where work is carried on.
+	Kept(execution string) int
 	// Disturb has the answers of the next n calls get lost, whatever they have done.
 	Disturb(n int)
 }
@@ -43,23 +50,33 @@ type Side interface {
 // RunRemote is the suite for executors whose attempts run elsewhere: all of Run, and
 // what only they can get wrong.
 func RunRemote(t *testing.T, r Remote) {
+	r.carriesOn = r.CarriesOn
 	Run(t, r.Subject)
-	for _, test := range []struct {
-		name string
-		run  func(*testing.T, Remote)
-	}{
-		{"nothing outlives the lease of a dead worker", remoteLeaseEnds},
+	tests := []remoteTest{
 		{"an extended lease holds where it runs", remoteLeaseExtended},
 		{"the next attempt ends the one before", remoteFence},
 		{"a start that is in doubt starts once", remoteDoubt},
 		{"output is neither lost nor doubled", remoteOutput},
-		{"leaves nothing behind", remoteCleans},
-	} {
+	}
+	if r.CarriesOn {
+		tests = append(tests, carriedTests()...)
+	} else {
+		tests = append(tests,
+			remoteTest{"nothing outlives the lease of a dead worker", remoteLeaseEnds},
+			remoteTest{"leaves nothing behind", remoteCleans})
+	}
+	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			test.run(t, r)
 		})
 	}
+}
+
+// remoteTest is a case of the suite.
+type remoteTest struct {
+	name string
+	run  func(*testing.T, Remote)
 }
 
 // task is the first attempt of an execution.
@@ -99,7 +116,7 @@ func remoteLeaseExtended(t *testing.T, r Remote) {
 }
 
 // The worker of the first attempt is cut off, and its lease, as the side knows it,
-// is long: nobody but the second attempt ends it.
+// is long: nobody but the second attempt ends it, which begins the work afresh.
 func remoteFence(t *testing.T, r Remote) {
 	side := r.Side(t)
 	first, kill := side.Worker()

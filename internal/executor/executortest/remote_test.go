@@ -28,6 +28,19 @@ type remote struct {
 
 func (r *remote) Name() string { return "remote" }
 
+// lasting is a remote executor whose pods outlive their workers.
+type lasting struct{ *remote }
+
+// Settle implements executor.Settler.
+func (r lasting) Settle(ctx context.Context, task executor.Task) {
+	for ctx.Err() == nil && r.dead.Err() == nil {
+		if r.call(func() error { return r.cluster.remove(task) }) == nil {
+			return
+		}
+		time.Sleep(retryEvery)
+	}
+}
+
 // retryEvery is how long is waited before a call is repeated.
 const retryEvery = time.Millisecond
 
@@ -64,6 +77,25 @@ type following struct {
 	output *capture.Capture
 	known  int // pieces of output that are captured
 	told   time.Time
+	asked  int // how often it was asked to end
+	// superseded is set once a later attempt is known to have the pod.
+	superseded bool
+}
+
+// patienceOfAsking is how often a pod is asked to end, where its lease does not end it.
+const patienceOfAsking = 10
+
+// leaves says whether the attempt is over without its work.
+func (a *following) leaves(ctx context.Context) bool {
+	return ctx.Err() != nil && executor.Stopped(context.Cause(ctx)).Outcome == executor.Abandoned
+}
+
+// stopped is the end of an attempt that has left its work behind.
+func stopped(ctx context.Context) executor.Result {
+	if ctx.Err() != nil {
+		return executor.Stopped(context.Cause(ctx))
+	}
+	return executor.Stopped(executor.ErrLeaseLost)
 }
 
 func (a *following) run(ctx context.Context, spec program) executor.Result {
@@ -74,13 +106,27 @@ func (a *following) run(ctx context.Context, spec program) executor.Result {
 		moved := a.lease.Extended()
 		a.tellDeadline()
 		left := time.Until(a.lease.Deadline())
+		if a.cluster.lasting && (left <= 0 || a.leaves(ctx)) {
+			return stopped(ctx)
+		}
 		if left <= 0 {
 			// The cluster has ended it by its own clock; the worker need not be heard.
 			a.settle(func(p *pod) { p.end() })
 			return executor.Stopped(executor.ErrLeaseLost)
 		}
 		if ctx.Err() != nil {
-			a.settle(func(p *pod) { p.ask() })
+			a.settle(func(p *pod) {
+				if errors.Is(context.Cause(ctx), executor.ErrRunLimit) {
+					p.limited.Store(true)
+				}
+				p.ask()
+			})
+			if a.asked++; a.cluster.lasting && a.asked > patienceOfAsking {
+				a.settle(func(p *pod) { p.end() })
+			}
+		}
+		if a.superseded {
+			return executor.Stopped(executor.ErrLeaseLost)
 		}
 		ended, result := a.read(ctx, moved, left)
 		switch {
@@ -110,7 +156,9 @@ func (a *following) create(ctx context.Context, spec program) (executor.Result, 
 		case errors.Is(err, errSuperseded):
 			return executor.Stopped(executor.ErrLeaseLost), false
 		case ctx.Err() != nil:
-			a.settle(func(p *pod) { p.end() }) // it may have been started
+			if !a.cluster.lasting || !a.leaves(ctx) {
+				a.settle(func(p *pod) { p.end() }) // it may have been started
+			}
 			return executor.Stopped(context.Cause(ctx)), false
 		}
 		time.Sleep(retryEvery)
@@ -121,7 +169,7 @@ func (a *following) create(ctx context.Context, spec program) (executor.Result, 
 // changed. What does not get through is told again before the next read.
 func (a *following) tellDeadline() {
 	deadline := a.lease.Deadline()
-	if deadline.Equal(a.told) {
+	if deadline.Equal(a.told) || a.cluster.lasting {
 		return
 	}
 	if a.call(func() error {
@@ -136,7 +184,7 @@ func (a *following) tellDeadline() {
 func (a *following) settle(do func(p *pod)) {
 	for range 3 {
 		if a.call(func() error {
-			if p := a.cluster.find(a.task.ExecutionID, a.task.Attempt); p != nil {
+			if p := a.cluster.find(a.task); p != nil {
 				do(p)
 			}
 			return nil
@@ -169,7 +217,11 @@ func (a *following) read(ctx context.Context, moved <-chan struct{}, left time.D
 		result executor.Result
 	)
 	err := a.call(func() error {
-		more, ended, result = a.cluster.find(a.task.ExecutionID, a.task.Attempt).read(ctx, a.known)
+		p := a.cluster.find(a.task)
+		if a.superseded = p == nil; a.superseded {
+			return nil
+		}
+		more, ended, result = p.read(ctx, a.known)
 		return nil
 	})
 	if err != nil { // read again from where it was
@@ -200,9 +252,13 @@ func (a *following) take(p piece) {
 	}
 }
 
-func TestARemoteExecutorCanKeepTheContract(t *testing.T) {
+func TestARemoteExecutorCanKeepTheContract(t *testing.T) { runRemote(t, false) }
+
+func TestARemoteExecutorCanCarryOn(t *testing.T) { runRemote(t, true) }
+
+func runRemote(t *testing.T, lasting bool) {
 	side := func(t *testing.T) executortest.Side {
-		c := newCluster()
+		c := newCluster(lasting)
 		t.Cleanup(c.close)
 		return c
 	}
@@ -223,6 +279,6 @@ func TestARemoteExecutorCanKeepTheContract(t *testing.T) {
 			Flood:   many("flood"), Value: many("letters"), Report: do("report"), Environment: do("environment"),
 			Beat: do("beat"), Stubborn: do("stubborn"),
 		},
-		Side: side,
+		Side: side, CarriesOn: lasting,
 	})
 }

@@ -2,7 +2,6 @@ package executortest
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -57,8 +56,12 @@ type Subject struct {
 	Beat json.RawMessage
 	// Stubborn writes "beat\n" like Beat but does not react to being asked.
 	Stubborn json.RawMessage
+	// Merged is set for an executor that cannot tell the two streams of an attempt apart:
+	// all of its output is standard output.
+	Merged bool
 	// Report reports 3 of 12 as done with the message "files", writes the checkpoint
-	// that it was given to stdout, keeps "row 3" as its own, and ends well.
+	// that it was given to stdout, keeps "row 3" as its own, and ends well; nil for an
+	// executor whose attempts report nothing.
 	Report json.RawMessage
 	// Release ends what Stubborn attempts an executor could not end; nil for one
 	// that can end everything.
@@ -68,6 +71,9 @@ type Subject struct {
 	// output, reports and crashes is not asked of such a one then, and Flood, Report,
 	// Crash and Stubborn are nil.
 	Began func(t testing.TB, a *Attempt)
+
+	// carriesOn is Remote.CarriesOn.
+	carriesOn bool
 }
 
 // silent says whether attempts have no output.
@@ -101,48 +107,6 @@ func (s Subject) loud(t testing.TB) {
 		t.Skip("attempts have no output")
 	}
 }
-
-// Start runs one attempt in the background, with a lease of that length and a
-// cap on each output stream. An attempt that is still running when the test ends
-// is ended.
-func Start(t testing.TB, e executor.Executor, spec json.RawMessage, lease time.Duration, maxOutput int64) *Attempt {
-	t.Helper()
-	return StartTask(t, e, executor.Task{Spec: spec, MaxOutputBytes: maxOutput}, lease)
-}
-
-// NewID returns the id of an execution that no other test has.
-func NewID() string { return fmt.Sprintf("execution-%d-%d", os.Getpid(), attempts.Add(1)) }
-
-// StartTask is Start for a task of which the test has filled in what it needs: a task
-// without an id gets one of its own, and one without a number is the first attempt.
-// The reports go to the attempt's Reports unless the task has a Reporter.
-func StartTask(t testing.TB, e executor.Executor, task executor.Task, lease time.Duration) *Attempt {
-	t.Helper()
-	ctx, cancel := context.WithCancelCause(context.Background())
-	task.ExecutionID = cmp.Or(task.ExecutionID, NewID())
-	task.Attempt = max(task.Attempt, 1)
-	a := &Attempt{
-		Recorder: new(Recorder), Reports: new(Reports), ID: task.ExecutionID,
-		Lease: NewLease(lease), Cancel: cancel, done: make(chan struct{}),
-	}
-	if task.Reporter == nil {
-		task.Reporter = a.Reports
-	}
-	go func() {
-		defer close(a.done)
-		a.result, a.err = e.Run(ctx, task, a.Lease, a.Recorder)
-		a.Ended()
-	}()
-	t.Cleanup(func() {
-		cancel(executor.ErrLeaseLost)
-		a.Lease.Extend(0)
-		<-a.done
-	})
-	return a
-}
-
-// attempts numbers the executions of all tests of a process.
-var attempts atomic.Int64
 
 const (
 	longLease = time.Hour
@@ -190,6 +154,11 @@ func completes(t *testing.T, s Subject) {
 		assert.Zero(t, result.Stdout)
 		return
 	}
+	if s.Merged {
+		assert.ElementsMatch(t, []string{"one", "two", "three", ""}, strings.Split(a.Stdout(), "\n"))
+		assert.Equal(t, executor.StreamSummary{Bytes: 14, KeptBytes: 14}, result.Stdout)
+		return
+	}
 	assert.Equal(t, "one\ntwo\n", a.Stdout())
 	assert.Equal(t, "three\n", a.Stderr())
 	assert.Equal(t, executor.StreamSummary{Bytes: 8, KeptBytes: 8}, result.Stdout)
@@ -199,6 +168,9 @@ func completes(t *testing.T, s Subject) {
 func reports(t *testing.T, s Subject) {
 	t.Parallel()
 	s.loud(t)
+	if s.Report == nil {
+		t.Skip("attempts report nothing")
+	}
 	checkpoint := []byte("row 2, \x00\xff")
 	a := StartTask(t, s.New(t), executor.Task{Spec: s.Report, Attempt: 2, Checkpoint: checkpoint, MaxOutputBytes: ample}, longLease)
 	result := a.Wait(t)
@@ -269,10 +241,14 @@ func endsOffspring(t *testing.T, s Subject) {
 	if s.Grow == nil {
 		t.Skip("what gets away from an attempt cannot be ended")
 	}
-	for name, end := range map[string]func(a *Attempt){
+	ends := map[string]func(a *Attempt){
 		"cancelled":  func(a *Attempt) { a.Cancel(executor.ErrCancelled) },
 		"lease ends": func(a *Attempt) { a.Lease.Extend(0) },
-	} {
+	}
+	if s.carriesOn {
+		delete(ends, "lease ends") // which leaves everything to the next attempt
+	}
+	for name, end := range ends {
 		a := Start(t, s.New(t), s.Grow, longLease, ample)
 		a.WaitStdout(t, "grown\n")
 		line, _, _ := strings.Cut(a.Stdout(), "\n")
@@ -332,7 +308,11 @@ func capsOutput(t *testing.T, s Subject) {
 	assert.True(t, bytes.Equal(ramp(limit), []byte(a.Stdout())), "the output differs")
 
 	result = Start(t, e, s.Succeed, longLease, 0).Wait(t)
-	assert.Equal(t, executor.StreamSummary{Bytes: 8, Truncated: true}, result.Stdout)
+	want := int64(8)
+	if s.Merged {
+		want = 14
+	}
+	assert.Equal(t, executor.StreamSummary{Bytes: want, Truncated: true}, result.Stdout)
 }
 
 // refusing is a Sink that takes nothing.

@@ -65,6 +65,12 @@
 // MILLRACE_CHECKPOINT (if there is one), and what the spec adds; the spec wins,
 // except for the MILLRACE_ names.
 //
+// # What the spec carries
+//
+// Its files lie in the working directory, and so does its script, under a name of
+// Millrace's; they are for reading only. A script is handed to its interpreter, not
+// executed, so the working directory may be on a file system that forbids executing.
+//
 // # Progress and checkpoints
 //
 // MILLRACE_REPORT is the path of a pipe. What a program writes to it are lines of

@@ -3,6 +3,7 @@ package process
 import (
 	"context"
 	"log/slog"
+	"path/filepath"
 	"strconv"
 	"time"
 
@@ -29,6 +30,9 @@ func (e *Executor) Run(ctx context.Context, task executor.Task, lease executor.L
 	}
 	defer e.remove(ctx, task, dir)
 
+	if err := writeCarried(dir, s); err != nil {
+		return executor.Result{}, err
+	}
 	start, err := e.startOrder(task, s, dir)
 	if err != nil {
 		return startFailed(err), nil
@@ -83,11 +87,12 @@ func (e *Executor) startOrder(task executor.Task, s spec.Process, dir string) (s
 	if !overridden {
 		path = e.cfg.Path
 	}
-	file, err := lookup(s.Command[0], path, dir)
+	words := s.Words(filepath.Join(dir, spec.ScriptName))
+	file, err := lookup(words[0], path, dir)
 	if err != nil {
 		return startOrder{}, err
 	}
-	return startOrder{Path: file, Argv: s.Command, Env: env, Dir: dir, Limits: s.Limits}, nil
+	return startOrder{Path: file, Argv: words, Env: env, Dir: dir, Limits: s.Limits}, nil
 }
 
 // openReports makes the connection for reports, and tells the program of it and of

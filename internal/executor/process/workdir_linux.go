@@ -10,6 +10,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/internal/executor/spec"
 )
 
 // workdirs is one executor's directory below the root:
@@ -115,6 +117,30 @@ func (w *workdirs) create() (string, error) {
 		return "", fmt.Errorf("create working directory: %w", err)
 	}
 	return dir, nil
+}
+
+// writeCarried puts what the spec carries into the working directory, which nobody but
+// the worker has seen yet.
+func writeCarried(dir string, s spec.Process) error {
+	for name, content := range s.Files {
+		if err := writeReadOnly(filepath.Join(dir, name), content); err != nil {
+			return err
+		}
+	}
+	if s.Script == "" {
+		return nil
+	}
+	return writeReadOnly(filepath.Join(dir, spec.ScriptName), []byte(s.Script))
+}
+
+func writeReadOnly(path string, content []byte) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return fmt.Errorf("create directory for a file of the spec: %w", err)
+	}
+	if err := os.WriteFile(path, content, 0o400); err != nil {
+		return fmt.Errorf("write file of the spec: %w", err)
+	}
+	return nil
 }
 
 const attemptPrefix = "attempt-"

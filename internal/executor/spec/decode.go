@@ -20,6 +20,16 @@ func (p *problems) add(pointer, code, format string, args ...any) {
 
 func (p *problems) err() error { return errors.Join(p.all...) }
 
+// open checks the text of a spec and returns the members of its object.
+func open(raw json.RawMessage) (*problems, []member, bool) {
+	p := new(problems)
+	if !p.check(raw) {
+		return p, nil, false
+	}
+	fields, ok := p.members("", raw)
+	return p, fields, ok
+}
+
 // check reports text that no JSON reader would take. What passes it can be
 // decoded member by member without further syntax errors.
 func (p *problems) check(raw json.RawMessage) bool {
@@ -108,5 +118,8 @@ func (p *problems) count(pointer string, raw json.RawMessage, low uint64) *uint6
 
 // escape writes a member name as a part of a JSON pointer.
 func escape(name string) string {
+	if !strings.ContainsAny(name, "~/") {
+		return name
+	}
 	return strings.NewReplacer("~", "~0", "/", "~1").Replace(name)
 }

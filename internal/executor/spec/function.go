@@ -24,11 +24,7 @@ type Function struct {
 // ParseFunction reads the spec of the executor "function". The error holds every
 // fault as a FieldError.
 func ParseFunction(raw json.RawMessage) (Function, error) {
-	var p problems
-	if !p.check(raw) {
-		return Function{}, p.err()
-	}
-	fields, ok := p.members("", raw)
+	p, fields, ok := open(raw)
 	if !ok {
 		return Function{}, p.err()
 	}

@@ -26,15 +26,24 @@ const reservedPrefix = "MILLRACE_"
 // Process is the spec of the executor "process": a program to run.
 //
 //	{
-//	  "command": ["python3", "-c", "print(input())"],
+//	  "command": ["python3", "-u"],
+//	  "script": "import rates\nprint(rates.today(input()))\n",
+//	  "files": {"rates.py": "def today(x): ...", "logo.png": {"base64": "iVBORw0K..."}},
 //	  "env": {"LOG_LEVEL": "debug"},
 //	  "stdin": "hello\n",
 //	  "limits": {"cpu_seconds": 10, "memory_bytes": 268435456}
 //	}
+//
+// Each such spec is also one of the executor "kubernetes".
 type Process struct {
-	// Command is the program and its arguments; required, 1 to MaxArgs words. A
-	// name without a slash is looked up in PATH.
+	// Command is the program and its arguments, 1 to MaxArgs words; required unless there
+	// is a Script. A name without a slash is looked up in PATH.
 	Command []string
+	// Script is the text of a program; empty: none. See Words.
+	Script string
+	// Files are what the program finds in its working directory, by their names, which may
+	// be paths below it. They are not for writing.
+	Files map[string][]byte
 	// Env is added to the small environment that every attempt gets, and wins
 	// over it, except for names that begin with MILLRACE_, which are refused.
 	Env map[string]string
@@ -61,53 +70,84 @@ func (l Limits) None() bool { return l == Limits{} }
 // ParseProcess reads the spec of the executor "process". The error holds every
 // fault as a FieldError.
 func ParseProcess(raw json.RawMessage) (Process, error) {
-	var (
-		p        problems
-		s        Process
-		command  *member
-		stdin    *member
-		launched int
-	)
-	if !p.check(raw) {
-		return Process{}, p.err()
-	}
-	fields, ok := p.members("", raw)
+	p, fields, ok := open(raw)
 	if !ok {
 		return Process{}, p.err()
 	}
+	r := programReader{problems: p}
 	for _, m := range fields {
-		switch m.name {
-		case "command":
-			command = &m
-			s.Command = p.command(m, &launched)
-		case "env":
-			s.Env = p.env(m, &launched)
-		case "stdin", "stdin_base64":
-			if stdin != nil {
-				p.add(m.pointer, CodeConflict, "excludes %s", stdin.pointer)
-				continue
-			}
-			stdin = &m
-			s.Stdin = p.stdin(m)
-		case "limits":
-			s.Limits = p.limits(m)
-		default:
-			p.unknown(m, "command", "env", "stdin", "stdin_base64", "limits")
+		if !r.read(m) {
+			p.unknown(m, programMembers()...)
 		}
 	}
-	if command == nil {
-		p.add("/command", CodeRequired, "is required: the program and its arguments")
+	if !r.runs() {
+		p.add("/command", CodeRequired, "is required where there is no script: the program and its arguments")
 	}
-	if launched > MaxLaunchBytes {
-		p.add("", CodeTooLong, "command and env have %d bytes together, %d are allowed", launched, MaxLaunchBytes)
-	}
+	r.bounds()
 	if err := p.err(); err != nil {
 		return Process{}, err
 	}
-	return s, nil
+	return r.program, nil
 }
 
-func (p *problems) command(m member, launched *int) []string {
+// programReader reads what the specs of programs have in common.
+type programReader struct {
+	*problems
+	program  Process
+	stdin    *member
+	command  *member
+	script   *member
+	launched int // bytes of command and env
+	carried  int // bytes of script and files
+}
+
+func programMembers() []string {
+	return []string{"command", "script", "files", "env", "stdin", "stdin_base64", "limits"}
+}
+
+// read takes a member, and answers false for one that programs do not have.
+func (r *programReader) read(m member) bool {
+	switch m.name {
+	case "command":
+		r.command = &m
+		r.program.Command = r.words(m, &r.launched)
+	case "script":
+		r.script = &m
+		r.program.Script = r.scriptText(m)
+		r.carried += len(r.program.Script)
+	case "files":
+		r.program.Files = r.files(m, &r.carried)
+	case "env":
+		r.program.Env = r.env(m, &r.launched)
+	case "stdin", "stdin_base64":
+		if r.stdin != nil {
+			r.add(m.pointer, CodeConflict, "excludes %s", r.stdin.pointer)
+			break
+		}
+		r.stdin = &m
+		r.program.Stdin = r.input(m)
+	case "limits":
+		r.program.Limits = r.limits(m)
+	default:
+		return false
+	}
+	return true
+}
+
+// runs says whether the spec names something to run.
+func (r *programReader) runs() bool { return r.command != nil || r.script != nil }
+
+// bounds checks what only holds for members together.
+func (r *programReader) bounds() {
+	if r.launched > MaxLaunchBytes {
+		r.add("", CodeTooLong, "command and env have %d bytes together, %d are allowed", r.launched, MaxLaunchBytes)
+	}
+	if r.carried > MaxCarriedBytes {
+		r.add("", CodeTooLong, "script and files have %d bytes together, %d are allowed: let the program fetch what is larger", r.carried, MaxCarriedBytes)
+	}
+}
+
+func (p *problems) words(m member, launched *int) []string {
 	var words []json.RawMessage
 	if err := json.Unmarshal(m.value, &words); err != nil {
 		p.add(m.pointer, CodeWrongType, "must be an array of strings")
@@ -176,7 +216,7 @@ func (p *problems) launchable(pointer, s string) {
 	}
 }
 
-func (p *problems) stdin(m member) []byte {
+func (p *problems) input(m member) []byte {
 	s, ok := p.text(m.pointer, m.value)
 	if !ok {
 		return nil

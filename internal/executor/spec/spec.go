@@ -19,10 +19,16 @@ import (
 // The names of the executors whose specs this package knows; the values of a
 // request's "executor" field.
 const (
-	ExecutorProcess  = "process"
-	ExecutorFunction = "function"
-	ExecutorWorkflow = "workflow"
+	ExecutorProcess    = "process"
+	ExecutorFunction   = "function"
+	ExecutorWorkflow   = "workflow"
+	ExecutorKubernetes = "kubernetes"
 )
+
+// Executors returns those names.
+func Executors() []string {
+	return []string{ExecutorProcess, ExecutorKubernetes, ExecutorFunction, ExecutorWorkflow}
+}
 
 // The codes of a FieldError.
 const (
@@ -76,6 +82,8 @@ func Parse(executor string, raw json.RawMessage) error {
 		_, err = ParseFunction(raw)
 	case ExecutorWorkflow:
 		_, err = ParseWorkflow(raw)
+	case ExecutorKubernetes:
+		_, err = ParseKubernetes(raw)
 	default:
 		err = UnknownExecutorError{Name: executor}
 	}

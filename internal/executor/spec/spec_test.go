@@ -128,11 +128,11 @@ func TestUnknownExecutor(t *testing.T) {
 // No input makes the parser panic, and each fault lies inside the text or is
 // about what is missing from it.
 func FuzzParse(f *testing.F) {
-	for _, seed := range []string{`{"command":["a"],"env":{"A":"b"},"stdin":"x","limits":{"cpu_seconds":1}}`, `{"name":"a","args":[1,{"b":null}]}`, `{"command":[`, `{"":{}}`} {
+	for _, seed := range []string{`{"command":["a"],"env":{"A":"b"},"stdin":"x","limits":{"cpu_seconds":1}}`, `{"script":"#! a\t b","files":{"a/b":{"base64":"AA=="}},"image":"a:b","working_dir":"/"}`, `{"name":"a","args":[1,{"b":null}]}`, `{"command":[`, `{"":{}}`} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		for _, executor := range []string{spec.ExecutorProcess, spec.ExecutorFunction} {
+		for _, executor := range spec.Executors() {
 			err := spec.Parse(executor, raw)
 			if (err == nil) != (len(spec.FieldErrors(err)) == 0) {
 				t.Fatalf("an error without a field: %v", err)

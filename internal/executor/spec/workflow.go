@@ -28,11 +28,7 @@ type Workflow struct {
 // ParseWorkflow reads the spec of the executor "workflow". The error holds every fault as
 // a FieldError.
 func ParseWorkflow(raw json.RawMessage) (Workflow, error) {
-	var p problems
-	if !p.check(raw) {
-		return Workflow{}, p.err()
-	}
-	fields, ok := p.members("", raw)
+	p, fields, ok := open(raw)
 	if !ok {
 		return Workflow{}, p.err()
 	}

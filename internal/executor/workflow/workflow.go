@@ -70,7 +70,7 @@ func (e *Executor) Run(ctx context.Context, task executor.Task, lease executor.L
 	if ctx.Err() != nil {
 		return executor.Stopped(context.Cause(ctx)), nil
 	}
-	held, release := withLease(lease)
+	held, release := executor.Held(lease)
 	defer release()
 	a := &attempt{engine: e.engine, task: task, spec: s, stop: ctx, held: held}
 	return a.run(), nil
@@ -235,30 +235,4 @@ func conclude(i engine.Instance) executor.Result {
 	default:
 		return executor.Result{Outcome: executor.Failed, Reason: "workflow_failed", Retryable: true, Message: "the instance failed: " + i.FailureReason}
 	}
-}
-
-// withLease returns a context that ends with the lease.
-func withLease(lease executor.Lease) (context.Context, func()) {
-	ctx, cancel := context.WithCancelCause(context.Background())
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		for {
-			moved := lease.Extended()
-			timer := time.NewTimer(time.Until(lease.Deadline()))
-			select {
-			case <-ctx.Done():
-				timer.Stop()
-				return
-			case <-moved:
-				timer.Stop()
-			case <-timer.C:
-				if time.Until(lease.Deadline()) <= 0 {
-					cancel(executor.ErrLeaseLost)
-					return
-				}
-			}
-		}
-	}()
-	return ctx, func() { cancel(nil); <-ended }
 }
