@@ -1,0 +1,153 @@
+package kubernetes_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/millrace/millrace/internal/executor"
+	"github.com/millrace/millrace/internal/executor/executortest"
+	"github.com/millrace/millrace/internal/executor/kubernetes"
+	"github.com/millrace/millrace/internal/executor/kubernetes/kubetest/faults"
+	"github.com/millrace/millrace/internal/executor/pods"
+)
+
+// known waits until the ledger knows of a phase of the pod of a task.
+func (s *side) known(task executor.Task, phase pods.Phase) {
+	s.t.Helper()
+	require.Eventually(s.t, func() bool {
+		for _, p := range s.book.phases(runOf(task)) {
+			if p == phase {
+				return true
+			}
+		}
+		return false
+	}, executortest.Patience, 5*time.Millisecond)
+}
+
+// remove deletes the pod of a task by hand, and waits until it is gone.
+func (s *side) remove(task executor.Task) {
+	s.t.Helper()
+	require.NoError(s.t, s.Admin().CoreV1().Pods(s.namespace).Delete(s.t.Context(), kubernetes.Name(task.ExecutionID, task.Origin()), metav1.DeleteOptions{}))
+	require.Eventually(s.t, func() bool { return s.pod(task) == nil }, executortest.Patience, 5*time.Millisecond)
+}
+
+// A run whose pod somebody has deleted while there was no worker is not begun again behind
+// anybody's back: it has failed, and its policy decides.
+func TestARunWhosePodIsGoneIsNotBegunAgain(t *testing.T) {
+	t.Parallel()
+	s := newSide(t)
+	for name, spec := range map[string]struct {
+		script string
+		phase  pods.Phase
+		words  string
+	}{
+		"running":   {beat, pods.Running, "nobody saw how it ended"},
+		"succeeded": {"exit 0", pods.Succeeded, "it had succeeded"},
+	} {
+		first, kill := s.worker()
+		one := taskOf(script(spec.script))
+		a := executortest.StartTask(t, first, one, long)
+		s.known(one, spec.phase)
+		kill()
+		a.Lease.Extend(0)
+		a.Wait(t)
+		s.remove(one)
+
+		second, _ := s.worker()
+		two := one
+		two.First, two.Attempt = 1, 2
+		result := executortest.StartTask(t, second, two, long).Wait(t)
+		assert.Equal(t, executor.Failed, result.Outcome, name)
+		assert.Equal(t, kubernetes.ReasonPodDeleted, result.Reason, name)
+		assert.True(t, result.Retryable, name)
+		assert.True(t, result.Disrupted, name)
+		assert.Contains(t, result.Message, spec.words, name)
+		assert.Equal(t, 1, s.Started(one.ExecutionID), name)
+		second.Settle(t.Context(), two)
+
+		// The attempt after a failure has a run of its own.
+		three := one
+		three.First, three.Attempt, three.Spec = 3, 3, script("echo again")
+		b := executortest.StartTask(t, second, three, long)
+		assert.Equal(t, executor.Completed, b.Wait(t).Outcome, name)
+		assert.Equal(t, "again\n", b.Stdout(), name)
+		second.Settle(t.Context(), three)
+		s.empty(one.ExecutionID)
+	}
+}
+
+// A pod that has found no room has done nothing, so the run goes on with another one; also
+// where the worker dies the moment it gives it up.
+func TestAPodThatDidNothingIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	s := newSide(t)
+	for name, dies := range map[string]bool{"told": false, "not told": true} {
+		first, kill := s.worker(func(c *kubernetes.Config) { c.Patience.Schedule = time.Second })
+		one := taskOf(script("echo done"))
+		one.Needs.CPUMillis = 1_000_000
+		if dies {
+			s.Gate().Inject(faults.Fault{Match: faults.On("delete", "pods"), Times: 1, Lost: true, Hit: func(faults.Call) { go kill() }})
+		}
+		a := executortest.StartTask(t, first, one, long)
+		if dies {
+			require.Eventually(t, func() bool { return len(s.book.phases(runOf(one))) > 0 && s.pod(one) == nil }, executortest.Patience, 5*time.Millisecond)
+			a.Lease.Extend(0)
+		}
+		require.Equal(t, executor.Abandoned, a.Wait(t).Outcome, name)
+		kill()
+
+		second, _ := s.worker()
+		two := one
+		two.First, two.Attempt, two.Needs.CPUMillis = 1, 2, 0
+		b := executortest.StartTask(t, second, two, long)
+		result := b.Wait(t)
+		assert.Equal(t, executor.Completed, result.Outcome, "%s: %s", name, result.Message)
+		assert.Equal(t, "done\n", b.Stdout(), name)
+		assert.Equal(t, 1, s.Started(one.ExecutionID), name)
+		second.Settle(t.Context(), two)
+		s.empty(one.ExecutionID)
+	}
+}
+
+// Whoever cannot ask what became of the run before does not begin it again meanwhile.
+func TestARunIsNotBegunAgainWhileTheLedgerIsAway(t *testing.T) {
+	t.Parallel()
+	s := newSide(t)
+	first, kill := s.worker()
+	one := taskOf(script(beat))
+	a := executortest.StartTask(t, first, one, long)
+	s.known(one, pods.Running)
+	kill()
+	a.Lease.Extend(0)
+	a.Wait(t)
+	s.remove(one)
+	s.book.breakDown(true)
+	second, _ := s.worker()
+	two := one
+	two.First, two.Attempt = 1, 2
+	b := executortest.StartTask(t, second, two, long)
+	before := s.book.refused()
+	require.Eventually(t, func() bool { return s.book.refused() > before+2 }, executortest.Patience, 5*time.Millisecond)
+	assert.Nil(t, s.pod(two))
+	s.book.breakDown(false)
+	assert.Equal(t, kubernetes.ReasonPodDeleted, b.Wait(t).Reason)
+	assert.Equal(t, 1, s.Started(one.ExecutionID))
+}
+
+// At its run limit a program that has not begun is given up, and nothing is left of it.
+func TestAPodThatHasNotBegunIsGivenUpAtItsRunLimit(t *testing.T) {
+	t.Parallel()
+	s := newSide(t)
+	e, _ := s.worker()
+	task := taskOf(script("true"))
+	task.Needs.CPUMillis = 1_000_000
+	a := executortest.StartTask(t, e, task, long)
+	s.known(task, pods.Created)
+	a.Cancel(executor.ErrRunLimit)
+	assert.Equal(t, executor.TimedOut, a.Wait(t).Outcome)
+	s.empty(task.ExecutionID)
+}
