@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/millrace/millrace/internal/workflow"
+	"github.com/millrace/millrace/topics"
 )
 
 // Instance is a workflow instance as callers see it.
@@ -32,9 +33,11 @@ type Instance struct {
 	// that is not in trouble: the one that is to follow it could not be started yet.
 	Notice        string
 	CorrelationID string
-	StartedAt     time.Time
-	UpdatedAt     time.Time
-	EndedAt       time.Time
+	// Origin is what started it, a topics.Origin as JSON; nil where that was not said.
+	Origin    json.RawMessage
+	StartedAt time.Time
+	UpdatedAt time.Time
+	EndedAt   time.Time
 }
 
 // StartRequest asks for an instance.
@@ -53,6 +56,8 @@ type StartRequest struct {
 	Tenant, User  string
 	CorrelationID string
 	ExecutionID   uuid.UUID
+	// Origin is kept with the instance, for people: what started it, and of what message.
+	Origin *topics.Origin
 }
 
 // StepExecution is a step of an instance's history.

@@ -15,7 +15,7 @@ import (
 const instanceColumns = `i.id, i.kind, i.definition_id, i.definition_version, i.status, i.version, i.lifecycle_version, i.saga_version,
 	i.business_key, i.tenant, i.user_id, i.priority, i.variables::text, i.state::text, i.failure_reason,
 	i.parent_instance_id, i.parent_activity, i.parent_attempt, i.depth, i.execution_id, i.previous_instance_id, i.next_instance_id,
-	i.correlation_id, i.started_at, i.updated_at, i.ended_at`
+	i.correlation_id, i.started_at, i.updated_at, i.ended_at, i.origin::text`
 
 // row is an instance as it is stored.
 type row struct {
@@ -32,7 +32,9 @@ type row struct {
 	depth                         int
 	execution, previous, next     uuid.UUID
 	correlation                   string
-	updatedAt                     time.Time
+	// origin is a topics.Origin as JSON, or nil.
+	origin    json.RawMessage
+	updatedAt time.Time
 	// state has the status, the version, the variables and the times as well.
 	state workflow.State
 }
@@ -43,6 +45,7 @@ func scanRow(r pgx.CollectableRow) (*row, error) {
 		x                                       row
 		status, variables, state                string
 		businessKey, failureReason, correlation *string
+		origin                                  *string
 		parent, execution, previous, next       *uuid.UUID
 		parentActivity, parentAttempt           *int
 		ended                                   *time.Time
@@ -51,7 +54,7 @@ func scanRow(r pgx.CollectableRow) (*row, error) {
 	err := r.Scan(&x.id, &x.kind, &x.definition, &x.definitionVersion, &status, &s.Version, &x.lifecycleVersion, &x.sagaVersion,
 		&businessKey, &x.tenant, &x.user, &x.priority, &variables, &state, &failureReason,
 		&parent, &parentActivity, &parentAttempt, &x.depth, &execution, &previous, &next,
-		&correlation, &s.StartedAt, &x.updatedAt, &ended)
+		&correlation, &s.StartedAt, &x.updatedAt, &ended, &origin)
 	if err != nil {
 		return nil, err
 	}
@@ -65,6 +68,9 @@ func scanRow(r pgx.CollectableRow) (*row, error) {
 	x.businessKey, x.failureReason, x.correlation = deref(businessKey), deref(failureReason), deref(correlation)
 	x.parent, x.execution, x.previous, x.next = deref(parent), deref(execution), deref(previous), deref(next)
 	x.parentActivity, x.parentAttempt = deref(parentActivity), deref(parentAttempt)
+	if origin != nil {
+		x.origin = json.RawMessage(*origin)
+	}
 	return &x, nil
 }
 
@@ -94,7 +100,7 @@ func (x *row) instance() Instance {
 		Status: s.Status, Version: s.Version, CurrentStepIDs: currentSteps(s), Variables: s.Variables,
 		BusinessKey: x.businessKey, FailureReason: x.failureReason, Notice: notice(s), Tenant: x.tenant, User: x.user, Priority: x.priority,
 		ParentInstanceID: x.parent, ExecutionID: x.execution, PreviousInstanceID: x.previous, NextInstanceID: x.next,
-		CorrelationID: x.correlation, StartedAt: s.StartedAt, UpdatedAt: x.updatedAt, EndedAt: s.EndedAt,
+		CorrelationID: x.correlation, Origin: x.origin, StartedAt: s.StartedAt, UpdatedAt: x.updatedAt, EndedAt: s.EndedAt,
 	}
 }
 

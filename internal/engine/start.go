@@ -3,6 +3,8 @@ package engine
 import (
 	"cmp"
 	"context"
+	"encoding/json"
+	"errors"
 	"strings"
 	"unicode/utf8"
 
@@ -26,10 +28,28 @@ func (e *Engine) Start(ctx context.Context, r StartRequest) (Instance, error) {
 
 // StartMany is Start for several, with an outcome each in their order.
 func (e *Engine) StartMany(ctx context.Context, rs []StartRequest) ([]Instance, []error) {
+	return e.startAll(ctx, rs, false)
+}
+
+// StartInOrder is StartMany for requests of which none is to be started before those ahead
+// of it: behind the first that cannot be started although nothing is wrong with it, such as
+// one of a definition that is not there, none is tried, and all have its error. One that is
+// itself at fault (ErrInvalid) holds up nobody.
+func (e *Engine) StartInOrder(ctx context.Context, rs []StartRequest) ([]Instance, []error) {
+	return e.startAll(ctx, rs, true)
+}
+
+func (e *Engine) startAll(ctx context.Context, rs []StartRequest, ordered bool) ([]Instance, []error) {
 	found, errs := make([]Instance, len(rs)), make([]error, len(rs))
 	requests, place := make([]*request, 0, len(rs)), make([]int, 0, len(rs))
 	for i := range rs {
 		s, err := e.seed(ctx, rs[i])
+		if err != nil && ordered && !errors.Is(err, ErrInvalid) {
+			for behind := i; behind < len(rs); behind++ {
+				errs[behind] = err
+			}
+			break
+		}
 		if err != nil {
 			errs[i] = err
 			continue
@@ -102,6 +122,12 @@ func (e *Engine) seed(ctx context.Context, r StartRequest) (seed, error) {
 	if err != nil {
 		return seed{}, err
 	}
+	var origin json.RawMessage
+	if r.Origin != nil {
+		if origin, err = json.Marshal(r.Origin); err != nil {
+			return seed{}, workflow.Refuse(ErrInvalid, "the origin cannot be written: %v", err)
+		}
+	}
 	id := r.ID
 	if id == uuid.Nil {
 		id = newID()
@@ -109,7 +135,7 @@ func (e *Engine) seed(ctx context.Context, r StartRequest) (seed, error) {
 	return seed{plan: plan, row: row{
 		id: id, kind: kindOf(plan), definition: r.DefinitionID, definitionVersion: version,
 		businessKey: r.BusinessKey, tenant: r.Tenant, user: r.User, priority: cmp.Or(r.Priority, priorityNone),
-		correlation: r.CorrelationID, execution: r.ExecutionID, state: workflow.State{Variables: object(r.Variables)},
+		correlation: r.CorrelationID, execution: r.ExecutionID, origin: origin, state: workflow.State{Variables: object(r.Variables)},
 	}}, nil
 }
 

@@ -116,7 +116,7 @@ type instanceArrays struct {
 	parents                          []*uuid.UUID
 	parentActivities, parentAttempts []*int32
 	executions, previous             []*uuid.UUID
-	correlations                     []*string
+	correlations, origins            []*string
 	started                          []time.Time
 
 	statuses                    []string
@@ -145,7 +145,7 @@ func (a *instanceArrays) add(l *live) error {
 		a.parentActivities = append(a.parentActivities, null(int32(l.parentActivity)))
 		a.parentAttempts = append(a.parentAttempts, null(int32(l.parentAttempt)))
 		a.executions, a.previous = append(a.executions, null(l.execution)), append(a.previous, null(l.previous))
-		a.correlations = append(a.correlations, null(l.correlation))
+		a.correlations, a.origins = append(a.correlations, null(l.correlation)), append(a.origins, null(string(l.origin)))
 		a.started = append(a.started, s.StartedAt)
 	}
 	a.ids = append(a.ids, l.id)
@@ -178,21 +178,21 @@ func (a *instanceArrays) insert(b *writes) {
 	b.Queue(`
 		INSERT INTO wf_instances (id, kind, definition_id, definition_version, business_key, tenant, user_id, priority, depth,
 			parent_instance_id, parent_activity, parent_attempt, execution_id, previous_instance_id, correlation_id, started_at,
-			status, version, lifecycle_version, saga_version, variables, state, failure_reason, trouble, next_instance_id, updated_at, ended_at)
+			status, version, lifecycle_version, saga_version, variables, state, failure_reason, trouble, next_instance_id, updated_at, ended_at, origin)
 		SELECT id, kind, definition_id, definition_version, business_key, tenant, user_id, priority, depth,
 			parent_instance_id, parent_activity, parent_attempt, execution_id, previous_instance_id, correlation_id, started_at,
-			status, version, lifecycle_version, saga_version, variables::json, state::json, failure_reason, trouble, next_instance_id, updated_at, ended_at
+			status, version, lifecycle_version, saga_version, variables::json, state::json, failure_reason, trouble, next_instance_id, updated_at, ended_at, origin::json
 		FROM unnest($1::uuid[], $2::text[], $3::text[], $4::integer[], $5::text[], $6::text[], $7::text[], $8::smallint[], $9::smallint[],
 			$10::uuid[], $11::integer[], $12::integer[], $13::uuid[], $14::uuid[], $15::text[], $16::timestamptz[],
 			$17::text[], $18::bigint[], $19::bigint[], $20::bigint[], $21::text[], $22::text[], $23::text[], $24::text[], $25::uuid[],
-			$26::timestamptz[], $27::timestamptz[])
+			$26::timestamptz[], $27::timestamptz[], $28::text[])
 			AS u(id, kind, definition_id, definition_version, business_key, tenant, user_id, priority, depth,
 			parent_instance_id, parent_activity, parent_attempt, execution_id, previous_instance_id, correlation_id, started_at,
-			status, version, lifecycle_version, saga_version, variables, state, failure_reason, trouble, next_instance_id, updated_at, ended_at)`,
+			status, version, lifecycle_version, saga_version, variables, state, failure_reason, trouble, next_instance_id, updated_at, ended_at, origin)`,
 		a.ids, a.kinds, a.definitions, a.definitionVersions, column(a.businessKeys), a.tenants, a.users, a.priorities, a.depths,
 		column(a.parents), column(a.parentActivities), column(a.parentAttempts), column(a.executions), column(a.previous),
 		column(a.correlations), a.started, a.statuses, a.versions, a.lifecycles, a.sagas, column(a.variables), a.states,
-		column(a.reasons), column(a.troubles), column(a.nexts), a.updated, column(a.ended))
+		column(a.reasons), column(a.troubles), column(a.nexts), a.updated, column(a.ended), column(a.origins))
 }
 
 func (a *instanceArrays) update(b *writes) {
