@@ -1,8 +1,7 @@
 // Package alerts tells somebody, through a webhook, about what does not mend
 // itself: a partition that is stalled for long, an outbox event that the broker
 // refused for good, more dead letters than somebody is used to, a saga that could not
-// undo what it did. It also tells when
-// that is over.
+// undo what it did, a trigger that stands. It also tells when that is over.
 //
 // # Who sends
 //

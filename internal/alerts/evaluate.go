@@ -26,6 +26,12 @@ const (
 	// NeedsAttention: a compensation of a saga or workflow could not be brought about, and
 	// nobody has decided for AttentionAfter what to do.
 	NeedsAttention Kind = "needs_attention"
+	// TriggerStalled: a trigger, or a partition of one, has stood for longer than its
+	// alert_after.
+	TriggerStalled Kind = "trigger_stalled"
+	// TriggerResting: a trigger that is switched off will lose its place, or cannot be
+	// looked at.
+	TriggerResting Kind = "trigger_resting"
 )
 
 // condition is something that is true now and worth telling.
@@ -44,7 +50,7 @@ const maxConditions = 100
 // evaluate finds what is true now.
 func (w *Watcher) evaluate(ctx context.Context, tx pgx.Tx) ([]condition, error) {
 	var all []condition
-	for _, find := range []func(context.Context, pgx.Tx) ([]condition, error){w.stalls, w.failedEvents, w.deadLetters, w.attention} {
+	for _, find := range []func(context.Context, pgx.Tx) ([]condition, error){w.stalls, w.failedEvents, w.deadLetters, w.attention, triggers} {
 		found, err := find(ctx, tx)
 		if err != nil {
 			return nil, err

@@ -17,6 +17,8 @@ func Kinds() []Kind {
 		DeadLetterNoEvent(), DeadLetterArchived(), DeadLetterNotArchived(), DeadLetterDeleted(), DeadLetterHeadOfLane(),
 		EditInvalid(), EditConflict(), EditUnchanged(), RedriveNotFound(), RedriveState(), NothingToRedrive(), PurgeNotFound(), PurgeOver(),
 		KafkaOff(), BadRequest(), VariablesTooLarge(), DefinitionInvalid(), WorkflowNotFound(), WorkflowConflict(), JobNotFound(), JobConflict(), LimitsNotFound(), PollingOff(), Overloaded(),
+		HookNotFound(), HookUnauthorized(), HookUnavailable(), MalformedEvent(), MalformedForm(), MessageRefused(), RateLimited(), LimitReached(),
+		TriggerNotFound(), TriggerInvalid(), TriggerChanged(), TriggerNoSchedule(), TriggerDisabled(),
 		ReplayNotFound(), ReplayState(), ReplayRefused(), TooManyReplays(),
 		ProjectionNotFound(), RebuildNotFound(), RebuildRefused(),
 		TooManyStreams(), EventsUnavailable(), Unavailable(), ShuttingDown(), Timeout(), Cancelled(), Internal(),
@@ -219,6 +221,31 @@ func QueryLimit() Kind {
 	return Kind{http.StatusBadRequest, "query_limit", "The query is beyond a limit"}
 }
 
+// TriggerNotFound: no trigger has the id, or none that the token sees.
+func TriggerNotFound() Kind {
+	return Kind{http.StatusNotFound, "trigger_not_found", "There is no such trigger"}
+}
+
+// TriggerInvalid: the definition cannot be run, or not in place of the one that there is.
+func TriggerInvalid() Kind {
+	return Kind{http.StatusUnprocessableEntity, "trigger_invalid", "The trigger is not valid"}
+}
+
+// TriggerChanged: it is of another revision than the request is about.
+func TriggerChanged() Kind {
+	return Kind{http.StatusPreconditionFailed, "trigger_changed", "The trigger is not of that revision"}
+}
+
+// TriggerNoSchedule: the request is about triggers by time, and this is another one.
+func TriggerNoSchedule() Kind {
+	return Kind{http.StatusConflict, "trigger_no_schedule", "The trigger does not go by time"}
+}
+
+// TriggerDisabled: what is asked for needs a trigger that is switched on.
+func TriggerDisabled() Kind {
+	return Kind{http.StatusConflict, "trigger_disabled", "The trigger is disabled"}
+}
+
 // LimitNotFound: no limit of this name holds, or it has no such key.
 func LimitNotFound() Kind {
 	return Kind{http.StatusNotFound, "limit_not_found", "There is no such limit or key"}
@@ -393,4 +420,45 @@ func PollingOff() Kind {
 // Overloaded: more requests wait than may. Nothing was done.
 func Overloaded() Kind {
 	return Kind{http.StatusServiceUnavailable, "overloaded", "There is too much to do at the moment"}
+}
+
+// HookNotFound: there is no webhook of this name that receives anything.
+func HookNotFound() Kind {
+	return Kind{http.StatusNotFound, "hook_not_found", "There is no such webhook"}
+}
+
+// HookUnauthorized: the request has not proved to come from somebody who knows a secret of
+// the webhook.
+func HookUnauthorized() Kind {
+	return Kind{http.StatusUnauthorized, "hook_unauthorized", "The request does not prove who sends it"}
+}
+
+// HookUnavailable: the webhook cannot take the request now, and it is not the sender's fault.
+func HookUnavailable() Kind {
+	return Kind{http.StatusServiceUnavailable, "hook_unavailable", "The webhook cannot take this at the moment"}
+}
+
+// MalformedEvent: what says that it is a CloudEvent is none.
+func MalformedEvent() Kind {
+	return Kind{http.StatusBadRequest, "malformed_event", "The request is not a valid CloudEvent"}
+}
+
+// MalformedForm: the body says that it is a form, and is none.
+func MalformedForm() Kind {
+	return Kind{http.StatusBadRequest, "malformed_form", "The form is not well-formed"}
+}
+
+// MessageRefused: a trigger can make nothing of the message.
+func MessageRefused() Kind {
+	return Kind{http.StatusUnprocessableEntity, "message_refused", "Nothing can be made of the message"}
+}
+
+// RateLimited: more requests came than the rate allows.
+func RateLimited() Kind {
+	return Kind{http.StatusTooManyRequests, "rate_limited", "Too many requests"}
+}
+
+// LimitReached: as much of what a trigger has made is unfinished as may be.
+func LimitReached() Kind {
+	return Kind{http.StatusTooManyRequests, "limit_reached", "Too much of what the trigger started is unfinished"}
 }
