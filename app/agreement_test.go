@@ -103,7 +103,8 @@ func (b *both) grpc(m proto.Message, err error) answer {
 	return out
 }
 
-// part is the value at a path of a document as text, without the prefix of an enum.
+// part is the value at a path of a document as text, without the prefix of an enum. A time
+// is written the same by both: the JSON of protobuf fills up its digits with zeros.
 func (a answer) part(path string) string {
 	var at any = a.document
 	for name := range strings.SplitSeq(path, ".") {
@@ -113,6 +114,9 @@ func (a answer) part(path string) string {
 	text := fmt.Sprint(at)
 	for _, prefix := range []string{"INSTANCE_STATUS_", "EXECUTION_STATE_", "STEP_TYPE_", "USER_TASK_STATUS_"} {
 		text = strings.TrimPrefix(text, prefix)
+	}
+	if at, err := time.Parse(time.RFC3339Nano, text); err == nil {
+		text = at.UTC().Format(time.RFC3339Nano)
 	}
 	return text
 }

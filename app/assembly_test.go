@@ -36,7 +36,7 @@ func combinations() [][]configs.Role {
 func TestEveryCombinationOfRolesIsComplete(t *testing.T) {
 	t.Parallel()
 	sets := combinations()
-	require.Len(t, sets, 2+7+21)
+	require.Len(t, sets, 2+8+28)
 	for _, set := range sets {
 		cfg := configs.Default()
 		cfg.Roles, cfg.Kafka.Brokers = set, []string{"127.0.0.1:1"}

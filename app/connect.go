@@ -25,6 +25,8 @@ type connections struct {
 	kafka kafka.Config
 	// admin is nil in a process without Kafka.
 	admin *kafka.Admin
+	// cluster is nil in a process that makes no pods.
+	cluster *cluster
 	// unused closes what was made, in case that the program cannot be assembled and
 	// so is never stopped either. fx makes one thing at a time.
 	unused []func() error
@@ -75,6 +77,15 @@ func connect(ctx context.Context, cfg configs.Config, o *options) (*connections,
 func (c *connections) prepare(ctx context.Context, cfg configs.Config, o *options, within time.Duration) error {
 	if err := c.schema(ctx, o); err != nil {
 		return err
+	}
+	if UsesCluster(cfg) {
+		began := time.Now()
+		cluster, err := connectCluster(ctx, cfg, c.pool, within, o.log)
+		if err != nil {
+			return err
+		}
+		c.cluster = cluster
+		within -= time.Since(began)
 	}
 	if cfg.Brokerless() {
 		o.log.WarnContext(ctx, "this process runs without Kafka", "notice", withoutKafka, "roles", cfg.Roles)

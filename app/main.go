@@ -26,6 +26,7 @@ func Main(opts ...Option) {
 	process.MaybeRunShim()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	LogClients(log)
 	err := attach(ctx, log, opts)
 	stop()
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 func roles(cfg configs.Config) fx.Option {
 	parts := []fx.Option{
 		fx.Provide(newLoops, newDeadLetters, newReplays, newRebuilds, newLimitStore, newPurges),
-		telemetryModule, storageModule, transportModule, workflowsModule, participantsModule,
+		telemetryModule, storageModule, transportModule, workflowsModule, participantsModule, triggerStoreModule, scheduleStoreModule, ingestModule,
 	}
 	var start []fx.Option
 	add := func(role configs.Role, module fx.Option, run any) {
@@ -30,8 +30,11 @@ func roles(cfg configs.Config) fx.Option {
 		add(configs.RoleMaintenance, fx.Provide(newRebuildKeeper), runRebuilds)
 	}
 	add(configs.RoleWorkflows, sagasModule, runWorkflows)
+	add(configs.RoleTriggers, triggersModule, runTriggers)
+	add(configs.RoleTriggers, schedulesModule, runSchedules)
 	add(configs.RoleCoordinator, coordinatorModule, runCoordinator)
-	add(configs.RoleWorker, workerModule, runWorker)
+	add(configs.RoleWorker, workerModule, runKubernetes)
+	add(configs.RoleWorker, fx.Options(), runWorker)
 	add(configs.RoleProjections, projectionsModule, nil)
 	if !cfg.Brokerless() { // without Kafka there is nothing to consume, whatever roles offer consumers
 		start = append(start, fx.Invoke(runRouter))

@@ -37,21 +37,25 @@ import (
 	"github.com/millrace/millrace/internal/rebuild"
 	"github.com/millrace/millrace/internal/replay"
 	"github.com/millrace/millrace/internal/results"
+	"github.com/millrace/millrace/internal/schedule"
 	"github.com/millrace/millrace/internal/secret"
 	"github.com/millrace/millrace/internal/server"
 	"github.com/millrace/millrace/internal/server/admin"
 	"github.com/millrace/millrace/internal/server/auth"
 	"github.com/millrace/millrace/internal/server/graphql"
 	"github.com/millrace/millrace/internal/server/health"
+	"github.com/millrace/millrace/internal/server/hooks"
 	"github.com/millrace/millrace/internal/server/rest"
 	"github.com/millrace/millrace/internal/server/sse"
+	"github.com/millrace/millrace/internal/trigger/report"
+	triggerstore "github.com/millrace/millrace/internal/trigger/store"
 	"github.com/millrace/millrace/middleware"
 	"github.com/millrace/millrace/projections"
 	"github.com/millrace/millrace/topics"
 )
 
 // apiModule serves the REST API with its live streams.
-var apiModule = fx.Module("api", fx.Provide(newHubs, newStreams, newQueries, newGraphQL, newGuard, newAPI, newGRPC))
+var apiModule = fx.Module("api", fx.Provide(newHubs, newStreams, newQueries, newGraphQL, newGuard, newHooks, newAPI, newGRPC))
 
 // addresses are where the servers of this process ended up listening.
 type addresses struct{ api, admin, grpc string }
@@ -96,6 +100,7 @@ func newDeadLetters(
 		Wake: func() {
 			signals.Wake(outbox.WakeName)
 			signals.Wake(parking.WakeName)
+			signals.Wake(deadletter.DirectWakeName)
 		},
 		WakeKeeper: func() { signals.Wake(deadletter.KeeperWakeName) },
 		TopicNames: func(ctx context.Context) ([]string, error) {
@@ -126,10 +131,21 @@ func newQueries(cfg configs.Config, c *connections) *query.Store {
 	return query.NewStore(c.pool, query.Limits{Timeout: cfg.API.QueryTimeout})
 }
 
+// apiTriggers are the parts of triggers that the API shows and serves.
+type apiTriggers struct {
+	fx.In
+
+	Store     *triggerstore.Store
+	Snapshot  *triggerstore.Snapshot
+	Reports   *report.Reader
+	Schedules *schedule.Store
+	Hooks     *hooks.Hooks
+}
+
 func newAPI(
 	cfg configs.Config, c *connections, queries *query.Store, asked *graphql.Server, st *store.Store, kept *results.Store,
 	signals *postgres.Signals, streams *sse.Streams, letters *deadletter.Store, replays *replay.Store, rebuilds *rebuild.Store, known *limitstore.Store, purges *purge.Store,
-	flows *engine.Engine, defined *definitions.Store, queue *jobs.Store, h *health.Health, guard auth.Guard, log *slog.Logger,
+	flows *engine.Engine, defined *definitions.Store, queue *jobs.Store, front apiTriggers, h *health.Health, guard auth.Guard, log *slog.Logger,
 ) (*rest.API, error) {
 	bounds, err := newLimits(cfg)
 	if err != nil {
@@ -150,20 +166,22 @@ func newAPI(
 		Consumers:   consumers.NewOperator(consumers.OperatorConfig{Pool: c.pool, Signals: signals, Broker: consumerBroker{c.admin}}),
 		Limits:      known,
 		Definitions: defined,
-		Workflows:   flows,
-		Sagas:       flows,
-		Jobs:        queue,
-		JobRecords:  jobs.NewReader(c.pool),
-		Dispatch:    queue,
-		Purges:      purges,
-		Replays:     replays,
-		Rebuilds:    rebuilds,
-		Streams:     streams,
-		GraphQL:     asked,
-		Health:      h,
-		Guard:       guard,
-		Logger:      log,
-		Faults:      middleware.Classifier{Infrastructure: []func(error) bool{isInfrastructure}},
+		Triggers:    front.Store, TriggerReports: front.Reports, TriggerSnapshot: front.Snapshot, Schedules: front.Schedules,
+		Workflows:  flows,
+		Sagas:      flows,
+		Jobs:       queue,
+		JobRecords: jobs.NewReader(c.pool),
+		Dispatch:   queue,
+		Hooks:      front.Hooks,
+		Purges:     purges,
+		Replays:    replays,
+		Rebuilds:   rebuilds,
+		Streams:    streams,
+		GraphQL:    asked,
+		Health:     h,
+		Guard:      guard,
+		Logger:     log,
+		Faults:     middleware.Classifier{Infrastructure: []func(error) bool{isInfrastructure}},
 	}, rest.Config{
 		Version: build.Version(), MaxBodyBytes: int64(cfg.API.MaxBodyBytes), Terms: bounds.Terms(),
 		PlaceholderAfter: cfg.DataIndex.PlaceholderAfter, WithoutKafka: cfg.Brokerless(), WithoutAudit: !cfg.Workflows.AuditLog,

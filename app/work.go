@@ -24,6 +24,7 @@ import (
 	"github.com/millrace/millrace/internal/execution/store"
 	"github.com/millrace/millrace/internal/executor"
 	"github.com/millrace/millrace/internal/executor/function"
+	"github.com/millrace/millrace/internal/executor/kubernetes"
 	"github.com/millrace/millrace/internal/executor/process"
 	"github.com/millrace/millrace/internal/executor/spec"
 	"github.com/millrace/millrace/internal/executor/workflow"
@@ -46,7 +47,7 @@ var (
 		fx.Provide(newSweeper, newCensus, deadletter.NewGauge, parking.NewGauge, newPlaceholderGauge, newKeeper, newLetterKeeper, newResultsKeeper, newAlerts, newPurgeKeeper),
 		asConsumers(newRecorders), asConsumer(letterfiler.New))
 	coordinatorModule = fx.Module("coordinator", fx.Provide(newLimits, newDeclarer, newAdmitter, routing.NewWatcher), asConsumer(newCoordinatorConsumer))
-	workerModule      = fx.Module("worker", fx.Provide(newExecutors, newWorker), asConsumers((*worker.Worker).Consumers))
+	workerModule      = fx.Module("worker", fx.Provide(newKubernetes, newWorkloads, newExecutors, newWorker), asConsumers((*worker.Worker).Consumers))
 	projectionsModule = fx.Module("projections", asConsumers(newProjections))
 )
 
@@ -175,7 +176,8 @@ func ProcessSandbox(cfg configs.Config) process.Sandbox {
 // newExecutors makes the executors that this worker offers. Functions that the
 // program added win over the built-in ones.
 func newExecutors(
-	lc fx.Lifecycle, cfg configs.Config, functions map[string]function.Func, instances *engine.Engine, log *slog.Logger,
+	lc fx.Lifecycle, cfg configs.Config, functions map[string]function.Func, instances *engine.Engine,
+	pods *kubernetes.Executor, log *slog.Logger,
 ) ([]executor.Executor, error) {
 	var list []executor.Executor
 	if slices.Contains(cfg.Worker.Executors, spec.ExecutorProcess) {
@@ -194,6 +196,9 @@ func newExecutors(
 	}
 	if slices.Contains(cfg.Worker.Executors, spec.ExecutorWorkflow) {
 		list = append(list, workflow.New(instances))
+	}
+	if pods != nil {
+		list = append(list, pods)
 	}
 	return list, nil
 }

@@ -16,7 +16,7 @@ import (
 type Config struct {
 	Env                 string `key:"env" oneof:"development,production" doc:"What this installation is for. Production refuses the embedded broker and the embedded PostgreSQL."`
 	DataDir             string `key:"data_dir" flag:"data-dir" unset:"/var/lib/millrace for root, $XDG_DATA_HOME/millrace or ~/.local/share/millrace for others" doc:"The directory for everything that Millrace keeps on disk."`
-	Roles               []Role `key:"roles" flag:"roles" oneof:"api,workflows,coordinator,worker,projections,relay,maintenance" doc:"What this process does."`
+	Roles               []Role `key:"roles" flag:"roles" oneof:"api,triggers,workflows,coordinator,worker,projections,relay,maintenance" doc:"What this process does."`
 	InsecureAllowRemote bool   `key:"insecure_allow_remote" flag:"insecure-allow-remote" doc:"Accept addresses other than loopback although TLS or authentication is off. Only for networks that you trust."`
 
 	StartDeadline time.Duration `key:"start_deadline" flag:"start-deadline" doc:"How long to wait for Kafka and PostgreSQL at start before giving up."`
@@ -31,8 +31,10 @@ type Config struct {
 	Topics      map[topics.Topic]TopicTable `key:"topics" doc:"The topics, by logical name. Further task topics are declared by naming them, as topics.execution_tasks_gpu: what follows execution_tasks_ is lower-case letters, digits and '_'."`
 	Workflows   Workflows                   `key:"workflows" doc:"The running of workflow instances."`
 	Jobs        Jobs                        `key:"jobs" doc:"The jobs of service tasks, which workers do."`
+	Triggers    Triggers                    `key:"triggers" doc:"What users bind to topics, webhooks and schedules. The role triggers runs them; webhooks are served by the role api."`
 	Coordinator Coordinator                 `key:"coordinator" doc:"What decides when an execution may run."`
 	Worker      Worker                      `key:"worker" doc:"What runs executions."`
+	Kubernetes  Kubernetes                  `key:"kubernetes" doc:"The cluster in which the executor kubernetes runs programs. It is used by workers that have kubernetes among worker.executors."`
 	Results     Results                     `key:"results" doc:"Where results are kept that are too long for events."`
 	Relay       Relay                       `key:"relay" doc:"What publishes the outbox to Kafka."`
 	DeadLetters DeadLetters                 `key:"dead_letters" doc:"What is done with records that consumers gave up on."`
@@ -212,7 +214,7 @@ type Worker struct {
 	GPUs            int            `key:"gpus" doc:"The graphics processors that executions may use here; 0 is none."`
 	ResourceClasses []string       `key:"resource_classes" flag:"worker-classes" doc:"The resource classes that this worker serves."`
 	Topics          []topics.Topic `key:"topics" unset:"those that its resource classes are routed to" doc:"The task topics that this worker reads. They are named where a stage stands between: the coordinator routes a class to the topic that the stage reads, and workers read what it passes on."`
-	Executors       []string       `key:"executors" oneof:"process,function,workflow" doc:"The executors that this worker offers."`
+	Executors       []string       `key:"executors" oneof:"process,function,workflow,kubernetes" doc:"The executors that this worker offers."`
 	Lease           time.Duration  `key:"lease" doc:"How long a claim lasts without a heartbeat. What loses its lease is stopped and run again."`
 	Heartbeat       time.Duration  `key:"heartbeat" doc:"How often a claim is extended; less than a third of the lease."`
 	MaxOutputBytes  Size           `key:"max_output_bytes" doc:"How much of stdout and of stderr is kept per attempt; the rest is counted and dropped."`
@@ -275,6 +277,7 @@ type Retention struct {
 	Executions        time.Duration `key:"executions" doc:"How long executions stay after their end, with their output, their results, their events and their views; 0 keeps them for ever. It must cover retention.outbox: what is republished must not tell of executions that are gone."`
 	Instances         time.Duration `key:"instances" doc:"How long workflow instances, with their tasks, and sagas stay in the read models after their end; 0 keeps them for ever. Where it is less than retention.events, those that a rebuild brings back go again within the hour."`
 	Workflows         time.Duration `key:"workflows" doc:"How long workflow instances stay where they run after their end, with their journal, jobs and user tasks, so that what failed can be retried; 0 keeps them for ever. The read models have them for retention.instances."`
+	Firings           time.Duration `key:"firings" doc:"How long it is remembered when triggers by time have fired, and what that started."`
 	DeadLetterArchive time.Duration `key:"dead_letter_archive" doc:"After how long archived dead letters are removed. The audit of what was done with them stays."`
 }
 

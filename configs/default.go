@@ -24,6 +24,8 @@ const (
 	// RoleWorkflows fires the timers of workflow instances, and gives jobs to others whose
 	// workers went away.
 	RoleWorkflows Role = "workflows"
+	// RoleTriggers ingests from Kafka topics of users, and fires schedules.
+	RoleTriggers Role = "triggers"
 	// RoleCoordinator admits executions.
 	RoleCoordinator Role = "coordinator"
 	// RoleWorker runs executions.
@@ -38,7 +40,7 @@ const (
 
 // AllRoles returns every role. The caller may change the slice.
 func AllRoles() []Role {
-	return []Role{RoleAPI, RoleWorkflows, RoleCoordinator, RoleWorker, RoleProjections, RoleRelay, RoleMaintenance}
+	return []Role{RoleAPI, RoleTriggers, RoleWorkflows, RoleCoordinator, RoleWorker, RoleProjections, RoleRelay, RoleMaintenance}
 }
 
 // The values of Config.Env and Auth.Mode.
@@ -98,14 +100,16 @@ func Default() Config {
 		Jobs:        Jobs{DispatchMode: DispatchPolling, Lease: 30 * time.Second},
 		Coordinator: defaultCoordinator(),
 		Worker:      defaultWorker(),
+		Kubernetes:  defaultKubernetes(),
 		Results:     Results{Store: ResultsPostgres},
 		Relay:       Relay{BatchSize: 500, PollCeiling: 100 * time.Millisecond},
 		DeadLetters: DeadLetters{Retry: map[string]RetryRule{}},
 		DataIndex:   DataIndex{Enabled: true, PlaceholderAfter: time.Hour},
+		Triggers:    defaultTriggers(),
 		Replay:      Replay{MaxRunning: 4, ConfirmAbove: 100_000},
 		EventLog:    EventLog{Topics: []topics.Topic{topics.ExecutionEvents, topics.FlowLifecycle, topics.SagaEvents}},
 		Retention: Retention{
-			Outbox: 30 * topics.Day, Inbox: 120 * topics.Day, DeadLetters: 30 * topics.Day, DeadLetterArchive: 90 * topics.Day,
+			Outbox: 30 * topics.Day, Inbox: 120 * topics.Day, DeadLetters: 30 * topics.Day, DeadLetterArchive: 90 * topics.Day, Firings: 30 * topics.Day,
 			Results: 90 * topics.Day, Events: 90 * topics.Day, Executions: 90 * topics.Day, Instances: 90 * topics.Day,
 			Workflows: 30 * topics.Day,
 		},

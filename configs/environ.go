@@ -36,8 +36,8 @@ var (
 	// every pod of its namespace.
 	serviceLink = regexp.MustCompile(`^MILLRACE_([A-Z0-9_]+_)?(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$`)
 	// What a running execution finds in its environment, so that it can call the
-	// command line, and what tests use.
-	otherVariables = regexp.MustCompile(`^MILLRACE_(EXECUTION|ATTEMPT|WORKDIR|TEST|E2E)(_|$)`)
+	// command line, what tests use, and secrets of triggers (TriggerEnvPrefix).
+	otherVariables = regexp.MustCompile(`^MILLRACE_(EXECUTION|ATTEMPT|WORKDIR|TEST|E2E|TRIGGER)(_|$)`)
 )
 
 // layer reads the settings. A variable that is empty counts as unset, since

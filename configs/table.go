@@ -46,6 +46,12 @@ func tables() []table {
 			add:     func(c *Config, row string) { c.Coordinator.Classes[row] = Class{} },
 		},
 		{
+			path: "kubernetes.classes", row: reflect.TypeFor[KubernetesClass](), shown: "<name>",
+			accepts: resourceClass.MatchString,
+			has:     func(c *Config, row string) bool { _, ok := c.Kubernetes.Classes[row]; return ok },
+			add:     func(c *Config, row string) { c.Kubernetes.Classes[row] = defaultKubernetesClass() },
+		},
+		{
 			path: "coordinator.limits", row: reflect.TypeFor[Limit](), shown: "<name>",
 			accepts: func(row string) bool { return row != "" && !strings.Contains(row, ".") }, // validated with the rest
 			has:     func(c *Config, row string) bool { _, ok := c.Coordinator.Limits[row]; return ok },

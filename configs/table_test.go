@@ -47,7 +47,7 @@ worker: {resource_classes: [default, gpu, Big-One]}
 		created = append(created, spec.Topic)
 	}
 	assert.Equal(t, []topics.Topic{
-		topics.ExecutionEvents, topics.ExecutionTasks, topics.SagaCommands, topics.SagaEvents, topics.FlowLifecycle,
+		topics.ExecutionEvents, topics.ExecutionTasks, topics.SagaCommands, topics.SagaEvents, topics.ScheduleEvents, topics.ScheduleTasks, topics.FlowLifecycle,
 		topics.DeadLetters, topics.DataIndexDeadLetters,
 		"execution_tasks_gpu", "execution_tasks_plain", "execution_tasks_set", "execution_tasks_slow_jobs",
 	}, created)

@@ -48,6 +48,8 @@ func (c *Config) validate(origins Origins) error {
 	v.topics()
 	v.coordinator()
 	v.worker()
+	v.kubernetes()
+	v.triggers()
 	v.eventLog()
 	v.retention()
 	v.alerts()
@@ -295,7 +297,7 @@ func (v *validation) retention() {
 	for path, keeps := range map[string]time.Duration{
 		"retention.outbox": r.Outbox, "retention.inbox": r.Inbox, "retention.results": r.Results,
 		"retention.events": r.Events, "retention.executions": r.Executions, "retention.instances": r.Instances,
-		"retention.workflows": r.Workflows,
+		"retention.workflows": r.Workflows, "retention.firings": r.Firings,
 	} {
 		if keeps > 0 && keeps < minRetention {
 			v.fault(path, "must be at least %s, not %s", formatDuration(minRetention), formatDuration(keeps))

@@ -28,7 +28,8 @@ func (c *cli) dlqEditCommand() *cobra.Command {
 		Short: "Change the record that a redrive sends",
 		Long: `Change the value, the key or headers of the record of an OPEN dead letter. The letter
 keeps the original; show tells what was changed, by whom and why. The record is held
-against the schema of its event type; --force-schema overrides that.
+against the schema of its event type, that of a trigger has to be a JSON object;
+--force-schema overrides that.
 
 The change is made to what a redrive would send now. If somebody else edits the letter
 at the same time, one of the two is told.`,

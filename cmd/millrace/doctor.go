@@ -107,6 +107,7 @@ func (c *cli) examine(ctx context.Context, dsn string) []check {
 	x.isolation(ctx, config)
 	x.postgres(ctx, config)
 	x.kafka(ctx, config)
+	x.cluster(ctx, config)
 	c.examineAPI(ctx, x)
 	return x.checks
 }

@@ -49,7 +49,7 @@ func (x *examination) postgres(ctx context.Context, config configs.Config) {
 		return
 	}
 	x.facts(facts)
-	x.schema(ctx, pool)
+	x.schema(ctx, pool, config)
 }
 
 // facts judges what the server told about itself.
@@ -118,7 +118,7 @@ func (x *examination) durability(f postgres.Facts) {
 	x.ok("postgres durability", "what is acknowledged survives a crash")
 }
 
-func (x *examination) schema(ctx context.Context, pool *pgxpool.Pool) {
+func (x *examination) schema(ctx context.Context, pool *pgxpool.Pool, config configs.Config) {
 	if err := postgres.CheckCurrent(ctx, pool); err != nil {
 		x.add(checkWarn, "schema", err.Error(), "")
 		return
@@ -127,6 +127,7 @@ func (x *examination) schema(ctx context.Context, pool *pgxpool.Pool) {
 	x.partitions(ctx, pool)
 	x.routes(ctx, pool)
 	x.replays(ctx, pool)
+	x.triggers(ctx, pool, config)
 }
 
 // newerMigrations tells of the migrations of a newer version, with which this one goes on.

@@ -99,17 +99,21 @@ func stateColour(e client.Execution) int {
 func what(e client.Execution) string {
 	var spec struct {
 		Command []string `json:"command"`
+		Script  string   `json:"script"`
+		Image   string   `json:"image"`
 		Name    string   `json:"name"`
 	}
 	// Lists bring no spec, and one of an executor that this version does not know
 	// has neither field: then the name has to do.
 	_ = json.Unmarshal(e.Spec, &spec)
-	if len(spec.Command) > 0 {
-		words := slices.Clone(spec.Command)
+	words := slices.Clone(spec.Command)
+	if len(words) > 0 {
 		words[0] = path.Base(words[0])
-		return strings.Join(words, " ")
 	}
-	return cmp.Or(spec.Name, e.Name, "-")
+	if spec.Script != "" {
+		words = append(words, "script")
+	}
+	return cmp.Or(strings.Join(words, " "), spec.Name, spec.Image, e.Name, "-")
 }
 
 // shorten cuts a text for a table that is not wide.

@@ -77,6 +77,10 @@ func (c *cli) describe(w io.Writer, e client.Execution, why client.Explanation) 
 	line("Retries", retriesText(e.Retry))
 	if e.Origin != nil {
 		line("Rerun of", e.Origin.RerunOf)
+		line("Trigger", e.Origin.Trigger)
+		if e.Origin.Trigger != "" {
+			line("Message", string(e.Origin.Metadata))
+		}
 	}
 	for _, t := range []struct {
 		name string

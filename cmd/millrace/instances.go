@@ -326,6 +326,10 @@ func (c *cli) describeStarted(w io.Writer, i client.Instance) error {
 	about.line("Execution", i.ExecutionID)
 	about.line("User", i.User)
 	about.line("Correlation id", i.CorrelationID)
+	if i.Origin != nil {
+		about.line("Trigger", i.Origin.Trigger)
+		about.line("Message", string(i.Origin.Metadata))
+	}
 	if c.output == "wide" {
 		about.line("Priority", fmt.Sprint(i.Priority))
 		about.line("Tenant", i.Tenant)

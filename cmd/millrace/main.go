@@ -8,6 +8,7 @@ package main
 
 import (
 	"context"
+	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
@@ -15,6 +16,7 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/millrace/millrace/app"
 	"github.com/millrace/millrace/internal/executor/process"
 )
 
@@ -30,6 +32,7 @@ func start() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop)
+	app.LogClients(slog.New(slog.DiscardHandler)) // until there is a log
 	width, _, err := term.GetSize(int(os.Stdout.Fd()))
 	if err != nil {
 		width = 0 // no terminal
@@ -37,6 +40,7 @@ func start() int {
 	return run(ctx, os.Args[1:], surroundings{
 		program: os.Args[0], width: width,
 		in: os.Stdin, out: os.Stdout, err: os.Stderr, environ: os.Environ(), now: time.Now,
+		logClients:  app.LogClients,
 		outTerminal: term.IsTerminal(int(os.Stdout.Fd())), errTerminal: term.IsTerminal(int(os.Stderr.Fd())),
 	})
 }

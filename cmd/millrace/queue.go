@@ -248,10 +248,28 @@ func (c *cli) workerListing(items []client.Worker) listing[client.Worker] {
 			{title: "CPUS", wide: true, cell: func(k client.Worker) string { return cpusText(k.Capacity) }},
 			{title: "MEMORY", wide: true, cell: func(k client.Worker) string { return memoryText(k.Capacity) }},
 			{title: "GPUS", wide: true, cell: func(k client.Worker) string { return gpusText(k.Capacity) }},
+			{title: "POOLS", wide: true, cell: func(k client.Worker) string { return dash(poolsText(k.Pools)) }},
 			{title: "SINCE", cell: func(k client.Worker) string { return age(now, k.Since) }},
 			{title: "HEARD OF", cell: func(k client.Worker) string { return heardOf(now, k.AnnouncedAt) }},
 		},
 	}
+}
+
+// poolsText says where a worker's executors run things, and what room there is for each
+// class.
+func poolsText(pools []client.Pool) string {
+	parts := make([]string, len(pools))
+	for i, p := range pools {
+		room := "not known yet"
+		switch {
+		case p.Unbounded:
+			room = "any number of slots"
+		case p.Total != nil:
+			room = fmt.Sprintf("%d slots", p.Total.Slots)
+		}
+		parts[i] = fmt.Sprintf("%s (%s: %s)", p.Name, p.ResourceClass, room)
+	}
+	return strings.Join(parts, ", ")
 }
 
 func workerState(k client.Worker) string {

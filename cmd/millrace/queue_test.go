@@ -109,7 +109,10 @@ func TestWorkersList(t *testing.T) {
 		{"id":"host-1","alive":true,"resource_classes":["default","gpu"],"executors":["function","process"],"running":3,
 		 "capacity":{"total":{"slots":8,"gpus":1},"used":{"slots":4},"free":{"slots":4}},"since":"2026-03-01T10:00:00Z","announced_at":"2026-03-01T11:59:58Z"},
 		{"id":"host-2","alive":false,"resource_classes":["default"],"executors":["process"],"running":0,
-		 "capacity":{"total":{"slots":8},"used":{"slots":0},"free":{"slots":8}},"since":"2026-03-01T10:00:00Z","announced_at":"2026-03-01T11:30:00Z"}]}`)
+		 "capacity":{"total":{"slots":8},"used":{"slots":0},"free":{"slots":8}},"since":"2026-03-01T10:00:00Z","announced_at":"2026-03-01T11:30:00Z",
+		 "pools":[{"executor":"kubernetes","name":"prod","resource_class":"default","known":true,"total":{"slots":40}},
+		  {"executor":"kubernetes","name":"prod","resource_class":"gpu","known":false},
+		  {"executor":"kubernetes","name":"dev","resource_class":"gpu","known":true,"unbounded":true,"total":{"slots":0}}]}]}`)
 	require.Equal(t, exitOK, c.run("workers", "list", "--class", "default"))
 	request, _, _ := c.api.last()
 	assert.Equal(t, "GET /v1/workers?resource_class=default", request)

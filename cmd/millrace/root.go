@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"strings"
 	"time"
@@ -22,6 +23,8 @@ type surroundings struct {
 	environ                  []string
 	outTerminal, errTerminal bool
 	now                      func() time.Time
+	// logClients has libraries log to the log of the process; nil leaves them alone.
+	logClients func(*slog.Logger)
 	// program is how this program was called; empty stands for "millrace".
 	program string
 	// width is that of the terminal on stdout, in characters; 0 when there is none.
@@ -108,6 +111,7 @@ func (c *cli) root() *cobra.Command {
 		c.workersCommand(),
 		c.limitsCommand(),
 		c.workflowsCommand(),
+		c.triggersCommand(),
 		c.dlqCommand(),
 		c.replayCommand(), c.projectionsCommand(),
 		c.outboxCommand(),

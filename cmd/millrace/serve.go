@@ -48,13 +48,22 @@ func (c *cli) serveCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		options := []app.Option{app.Log(newLogger(config.Log, c.err))}
+		options := []app.Option{app.Log(c.newLog(config.Log, c.err))}
 		if migrate {
 			options = append(options, app.Migrate())
 		}
 		return app.Run(cmd.Context(), config, options...)
 	}
 	return cmd
+}
+
+// newLog returns the log that the settings describe, and has libraries log there too.
+func (c *cli) newLog(settings configs.Log, w io.Writer) *slog.Logger {
+	log := newLogger(settings, w)
+	if c.logClients != nil {
+		c.logClients(log)
+	}
+	return log
 }
 
 // newLogger returns the log that the settings describe.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -12,7 +11,6 @@ import (
 	"os"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -38,6 +36,9 @@ type submitFlags struct {
 	neverRetryOn   []string
 	idempotencyKey string
 	executor       string
+	image          string
+	script         string
+	include        []string
 	resourceClass  string
 	concurrencyKey string
 	notBefore      string
@@ -49,8 +50,10 @@ const submitLong = `Submit an execution: a program with its arguments, or a Go f
 registered in the workers (--executor function, with its name and its arguments as
 JSON behind the dashes).
 
-The program does not run in a shell: for pipes and variables name one, as in
--- sh -c 'date | tee today'.
+A program runs on a worker's machine, or with --executor kubernetes in a pod. It does
+not run in a shell: for pipes and variables name one, as in -- sh -c 'date | tee today',
+or hand a script over with --script, which runs as its #! line says, or by the command
+behind the dashes. --include puts further files into its working directory.
 
 Without --wait the command returns as soon as the request is stored; it will run
 even if everything is restarted meanwhile. With --wait the output of the program is
@@ -77,6 +80,7 @@ func (c *cli) submitCommand() *cobra.Command {
 		Example: `  millrace submit --wait -- echo hello
   millrace submit --run-limit 30s --max-attempts 3 --label team=data -- ./nightly.sh
   echo 'some input' | millrace submit --wait --stdin - -- wc -w
+  millrace submit --wait --executor kubernetes --image python:3.13 --script report.py --include rates.csv
   millrace submit --executor function -- sleep '{"duration":"1s"}'
   millrace submit --file request.json -o json`,
 		RunE: func(cmd *cobra.Command, args []string) error { return c.submit(cmd, f, args) },
@@ -85,6 +89,9 @@ func (c *cli) submitCommand() *cobra.Command {
 	flags.BoolVar(&f.wait, "wait", false, "wait for the end and pass on the output")
 	flags.DurationVar(&f.timeout, "timeout", 0, "give up waiting after this long (the execution goes on); 0 waits for ever")
 	flags.StringVar(&f.stdin, "stdin", "", "file that the program reads as its input; - is this command's input")
+	flags.StringVar(&f.script, "script", "", "file with a script to run; - is this command's input")
+	flags.StringArrayVar(&f.include, "include", nil, "file for the program's working directory, FILE or NAME=FILE (repeatable)")
+	flags.StringVar(&f.image, "image", "", "container image, for --executor kubernetes; the default is the worker's")
 	flags.StringArrayVar(&f.env, "env", nil, "environment variable of the program, NAME=value (repeatable)")
 	flags.StringArrayVar(&f.labels, "label", nil, "label to find the execution by, name=value (repeatable)")
 	flags.IntVar(&f.priority, "priority", 0, "1 to 5, 5 is the most urgent; the default is 3")
@@ -98,13 +105,13 @@ func (c *cli) submitCommand() *cobra.Command {
 	flags.StringSliceVar(&f.retryOn, "retry-on", nil, "failures to retry, such as exit_code:75, signal:SIGKILL or run_limit (repeatable); the default is all but run_limit")
 	flags.StringSliceVar(&f.neverRetryOn, "never-retry-on", nil, "failures not to retry, such as exit_code:64-78; lease_expired and shutdown: not to run again after it lost its worker (repeatable)")
 	flags.StringVar(&f.idempotencyKey, "idempotency-key", "", "makes submitting again return the first execution")
-	flags.StringVar(&f.executor, "executor", "process", "what runs it: process or function")
+	flags.StringVar(&f.executor, "executor", "process", "what runs it: process, kubernetes or function")
 	flags.StringVar(&f.resourceClass, "resource-class", "", "pool of workers that runs it")
 	flags.StringVar(&f.concurrencyKey, "concurrency-key", "", "executions with the same key share a limit")
 	flags.StringVar(&f.notBefore, "not-before", "", "earliest start: a time (RFC 3339) or a duration from now")
 	flags.StringVar(&f.user, "user", "", "on whose behalf it runs")
 	flags.StringVar(&f.file, "file", "", "file with the request as JSON; - is this command's input")
-	_ = cmd.RegisterFlagCompletionFunc("executor", fixed([]string{"process", "function"})) // the flag exists
+	_ = cmd.RegisterFlagCompletionFunc("executor", fixed([]string{"process", "kubernetes", "function"})) // the flag exists
 	return cmd
 }
 
@@ -141,8 +148,8 @@ func (c *cli) readRequest(f submitFlags) (client.Request, []client.Request, erro
 	if f.file == "" {
 		return request, nil, nil
 	}
-	if f.file == "-" && f.stdin == "-" {
-		return request, nil, usagef("--file and --stdin cannot both read this command's input")
+	if f.file == "-" && (f.stdin == "-" || f.script == "-") {
+		return request, nil, usagef("--file and --stdin or --script cannot both read this command's input")
 	}
 	text, err := c.readInput(f.file)
 	if err != nil {
@@ -182,12 +189,12 @@ func (c *cli) buildRequest(cmd *cobra.Command, f submitFlags, r client.Request, 
 	}
 	var err error
 	switch {
-	case len(args) > 0:
+	case len(args) > 0, f.script != "", f.image != "":
 		r.Spec, err = c.spec(r.Executor, f, args)
 	case len(r.Spec) == 0:
 		err = usagef("nothing to run: name a program behind --, as in: millrace submit -- echo hello")
-	case f.stdin != "" || len(f.env) > 0:
-		err = usagef("--stdin and --env go with a command behind --, not with the spec in --file")
+	case f.forPrograms():
+		err = usagef("--stdin, --env and --include go with a command behind -- or a --script, not with the spec in --file")
 	}
 	if err != nil {
 		return r, err
@@ -272,46 +279,6 @@ func (c *cli) notBefore(text string, r *client.Request) error {
 	}
 	r.NotBefore = &at
 	return nil
-}
-
-// spec makes the executor's own part from the arguments.
-func (c *cli) spec(executor string, f submitFlags, args []string) (json.RawMessage, error) {
-	if executor == "function" {
-		return functionSpec(f, args)
-	}
-	env, err := pairs("--env", f.env)
-	if err != nil {
-		return nil, err
-	}
-	spec := client.ProcessSpec{Command: args, Env: env}
-	if f.stdin != "" {
-		input, err := c.readInput(f.stdin)
-		if err != nil {
-			return nil, fmt.Errorf("--stdin: %w", err)
-		}
-		if utf8.Valid(input) {
-			spec.Stdin = string(input)
-		} else { // JSON carries text only
-			spec.StdinBase64 = base64.StdEncoding.EncodeToString(input)
-		}
-	}
-	return json.Marshal(spec)
-}
-
-func functionSpec(f submitFlags, args []string) (json.RawMessage, error) {
-	if f.stdin != "" || len(f.env) > 0 {
-		return nil, usagef("--stdin and --env are for programs: a function takes its arguments as JSON")
-	}
-	spec := client.FunctionSpec{Name: args[0]}
-	switch {
-	case len(args) > 2:
-		return nil, usagef("a function takes its name and one JSON value, not %d arguments: quote the JSON", len(args))
-	case len(args) == 2 && !json.Valid([]byte(args[1])):
-		return nil, usagef("the arguments of the function are not JSON: %s", args[1])
-	case len(args) == 2:
-		spec.Args = json.RawMessage(args[1])
-	}
-	return json.Marshal(spec)
 }
 
 // pairs reads repeated NAME=value flags.

@@ -22,6 +22,9 @@ func TestSubmitSendsWhatItWasGiven(t *testing.T) {
 	c.api.answers("POST /v1/executions", 202, accepted)
 	file := filepath.Join(t.TempDir(), "request.json")
 	require.NoError(t, os.WriteFile(file, []byte(`{"executor":"process","spec":{"command":["a"]},"priority":2,"labels":{"x":"1","y":"2"},"limits":{"queue":"1m"},"retry":{"max_attempts":2,"backoff":"3s"}}`), 0o600))
+	script, blob := filepath.Join(t.TempDir(), "main.py"), filepath.Join(t.TempDir(), "blob")
+	require.NoError(t, os.WriteFile(script, []byte("print(1)\n"), 0o600))
+	require.NoError(t, os.WriteFile(blob, []byte("\xff\x00"), 0o600))
 	for name, tc := range map[string]struct {
 		args  []string
 		stdin string
@@ -47,6 +50,9 @@ func TestSubmitSendsWhatItWasGiven(t *testing.T) {
 			[]string{"--file", file, "--priority", "4", "--label", "y=3", "--run-limit", "5s", "--max-attempts", "9", "--", "b"}, "",
 			`{"executor":"process","spec":{"command":["b"]},"priority":4,"labels":{"x":"1","y":"3"},"limits":{"queue":"1m","run":"5s"},"retry":{"max_attempts":9,"backoff":"3s"}}`,
 		},
+		"script":        {[]string{"--executor", "kubernetes", "--image", "python:3", "--script", script, "--include", script, "--include", "lib/blob=" + blob, "--env", "A=b"}, "", `{"executor":"kubernetes","spec":{"image":"python:3","script":"print(1)\n","files":{"main.py":"print(1)\n","lib/blob":{"base64":"/wA="}},"env":{"A":"b"}}}`},
+		"own image":     {[]string{"--executor", "kubernetes", "--image", "hello-world"}, "", `{"executor":"kubernetes","spec":{"image":"hello-world"}}`},
+		"from input":    {[]string{"--script", "-", "--", "sh", "-e"}, "echo", `{"executor":"process","spec":{"command":["sh","-e"],"script":"echo"}}`},
 		"input as file": {[]string{"--file", "-"}, `{"executor":"function","spec":{"name":"f"}}`, `{"executor":"function","spec":{"name":"f"}}`},
 	} {
 		c.in = strings.NewReader(tc.stdin)
@@ -60,6 +66,24 @@ func TestSubmitSendsWhatItWasGiven(t *testing.T) {
 	assert.Equal(t, "k1", header.Get("Idempotency-Key"))
 	assert.NotContains(t, body, "k1")
 	c.golden("submit_table")
+}
+
+func TestSubmitRefusesFlagsThatDoNotGoTogether(t *testing.T) {
+	t.Parallel()
+	c := newConsole(t)
+	for line, want := range map[string]string{
+		"--image busybox -- true":                 "--image is for --executor kubernetes",
+		"--script - --stdin -":                    "cannot both read",
+		"--script - --file -":                     "cannot both read",
+		"--include submit_test.go":                "nothing to run",
+		"--script x --executor function -- sleep": "are for programs",
+		"--script submit_test.go --include a=doctor.go --include a=submit_test.go": "two files for the name a",
+	} {
+		assert.Equal(t, exitUsage, c.run(append([]string{"submit"}, strings.Fields(line)...)...), line)
+		assert.Contains(t, c.err.String(), want)
+	}
+	assert.Equal(t, exitFailure, c.run("submit", "--script", "/does/not/exist"))
+	assert.Equal(t, exitFailure, c.run("submit", "--include", "/does/not/exist", "--", "true"))
 }
 
 func TestSubmitRefusesOddFiles(t *testing.T) {

@@ -79,7 +79,7 @@ func (c *cli) up(ctx context.Context, config configs.Config, demo bool) error {
 	if err != nil {
 		return c.explainInUse(err)
 	}
-	log := newLogger(config.Log, c.aside())
+	log := c.newLog(config.Log, c.aside())
 	demoCtx, stopDemo := context.WithCancel(ctx)
 	defer stopDemo()
 	var demonstration sync.WaitGroup

@@ -34,8 +34,8 @@ they start.`,
 			if err != nil {
 				return err
 			}
-			if failures, _ := countFaults(files); failures > 0 {
-				if err := c.printFaults(c.err, files, false); err != nil {
+			if failures, _ := countRemarks(files); failures > 0 {
+				if err := printRemarks(c.err, files); err != nil {
 					return err
 				}
 				return &exitError{exitFailure, fmt.Sprintf("nothing was uploaded: the definitions have %s", plural(failures, "error"))}
@@ -47,7 +47,7 @@ they start.`,
 }
 
 // apply uploads files, and prints what became of them also when one of them failed.
-func (c *cli) apply(ctx context.Context, api *client.Client, files []definitionFile) error {
+func (c *cli) apply(ctx context.Context, api *client.Client, files []*definitionFile) error {
 	var done []appliedFile
 	var failure error
 	for _, f := range files {
@@ -63,7 +63,7 @@ func (c *cli) apply(ctx context.Context, api *client.Client, files []definitionF
 		done = append(done, appliedFile{answer.Definition, status, f.name})
 		for _, w := range answer.Warnings {
 			fault := workflow.Fault{Line: w.Line, Column: w.Column, Code: w.Code, Message: w.Message, Hint: w.Hint, Warning: true}
-			if err := printFault(c.err, f.name, fault); err != nil {
+			if err := f.remark(fault).print(c.err); err != nil {
 				return err
 			}
 		}

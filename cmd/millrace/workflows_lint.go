@@ -4,9 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
-	"io"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,9 +12,6 @@ import (
 
 	"github.com/millrace/millrace/internal/workflow"
 )
-
-// stdin is the name of standard input, among files and in what is printed.
-const stdin = "-"
 
 // definitionFile is a file with a definition, and what is wrong with it.
 type definitionFile struct {
@@ -47,109 +41,51 @@ there are warnings.`,
 			if err != nil {
 				return err
 			}
-			if err := c.printFaults(c.out, files, c.output == "json" || c.output == "yaml"); err != nil {
-				return err
-			}
-			failures, warnings := countFaults(files)
-			c.notef("%s: %s, %s", plural(len(files), "definition"), plural(failures, "error"), plural(warnings, "warning"))
-			if failures > 0 || strict && warnings > 0 {
-				return &exitError{code: exitFailure}
-			}
-			return nil
+			return tellRemarks(c, files, plural(len(files), "definition"), strict)
 		},
 	}
 	cmd.Flags().BoolVar(&strict, "strict", false, "fail for warnings too")
 	return cmd
 }
 
-func plural(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
-}
-
-func countFaults(files []definitionFile) (failures, warnings int) {
-	for _, f := range files {
-		for _, fault := range f.faults {
-			if fault.Warning {
-				warnings++
-				continue
-			}
-			failures++
-		}
-	}
-	return failures, warnings
-}
-
-// lintFiles reads and checks files and folders.
-func (c *cli) lintFiles(names []string) ([]definitionFile, error) {
-	var files []definitionFile
-	for _, name := range names {
-		info, err := os.Stat(name)
-		switch {
-		case name != stdin && err != nil:
-			return nil, &notFoundError{fmt.Sprintf("%s: there is no such file", name)}
-		case name == stdin || !info.IsDir():
-			text, err := c.readDefinition(name)
-			if err != nil {
-				return nil, err
-			}
-			files = append(files, lint(name, text))
-		default:
-			found, err := c.lintFolder(name)
-			if err != nil {
-				return nil, err
-			}
-			files = append(files, found...)
-		}
-	}
-	if len(files) == 0 {
-		return nil, &notFoundError{"there are no definitions: " + strings.Join(names, ", ")}
-	}
-	reportTwins(files)
-	return files, nil
-}
-
-// lintFolder checks the definitions of a folder. JSON files that are something else are
-// passed over.
-func (c *cli) lintFolder(folder string) ([]definitionFile, error) {
-	var files []definitionFile
-	err := filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case entry.IsDir() && path != folder && strings.HasPrefix(entry.Name(), "."):
-			return filepath.SkipDir
-		case entry.IsDir() || filepath.Ext(path) != ".json":
-			return nil
-		}
+// lintFiles reads and checks files and folders. JSON files of folders that are something
+// else are passed over.
+func (c *cli) lintFiles(names []string) ([]*definitionFile, error) {
+	var files []*definitionFile
+	wanted := func(path string) bool { return filepath.Ext(path) == ".json" }
+	err := eachFile(names, wanted, func(path string, named bool) error {
 		text, err := c.readDefinition(path)
 		if err != nil {
 			return err
 		}
 		f := lint(path, text)
-		if f.definition != nil && f.definition.ID == "" && !bytes.Contains(text, []byte(`"steps"`)) {
+		if !named && f.definition != nil && f.definition.ID == "" && !bytes.Contains(text, []byte(`"steps"`)) {
 			c.notef("%s: no definition, passed over", path)
 			return nil
 		}
 		files = append(files, f)
 		return nil
 	})
-	return files, err
+	switch {
+	case err != nil:
+		return nil, err
+	case len(files) == 0:
+		return nil, &notFoundError{"there are no definitions: " + strings.Join(names, ", ")}
+	}
+	reportTwins(files)
+	return files, nil
 }
 
-func lint(name string, text []byte) definitionFile {
-	f := definitionFile{name: name, text: text}
+func lint(name string, text []byte) *definitionFile {
+	f := &definitionFile{name: name, text: text}
 	f.definition, f.faults = workflow.Lint(text)
 	return f
 }
 
 // reportTwins reports files that have the id of another one.
-func reportTwins(files []definitionFile) {
+func reportTwins(files []*definitionFile) {
 	first := map[string]string{}
-	for i := range files {
-		f := &files[i]
+	for _, f := range files {
 		if f.definition == nil || f.definition.ID == "" {
 			continue
 		}
@@ -165,24 +101,10 @@ func reportTwins(files []definitionFile) {
 	}
 }
 
-func isFile(name string) bool {
-	info, err := os.Stat(name)
-	return name == stdin || err == nil && !info.IsDir()
-}
-
 // readDefinition reads a file, or standard input.
 func (c *cli) readDefinition(name string) ([]byte, error) {
-	source := c.in
-	if name != stdin {
-		file, err := os.Open(name)
-		if err != nil {
-			return nil, fmt.Errorf("read a definition: %w", err)
-		}
-		defer func() { _ = file.Close() }()
-		source = file
-	}
 	// What is longer is refused by its length.
-	text, err := io.ReadAll(io.LimitReader(source, workflow.MaxText+1))
+	text, err := c.readFile(name, workflow.MaxText)
 	if err != nil {
 		return nil, fmt.Errorf("read a definition: %w", err)
 	}
@@ -197,50 +119,38 @@ type fileReport struct {
 	Faults []workflow.Fault `json:"faults"`
 }
 
-// printFaults prints the faults as a compiler does, or as a document.
-func (c *cli) printFaults(w io.Writer, files []definitionFile, document bool) error {
-	if document {
-		reports := make([]fileReport, len(files))
-		for i, f := range files {
-			reports[i] = fileReport{File: f.name, Valid: !f.refused(), Faults: f.faults}
-			if f.definition != nil {
-				reports[i].ID = f.definition.ID
-			}
-			if f.faults == nil {
-				reports[i].Faults = []workflow.Fault{}
-			}
-		}
-		return c.document(w, reports)
+func (f *definitionFile) report() any {
+	report := fileReport{File: f.name, Valid: !f.refused(), Faults: f.faults}
+	if f.definition != nil {
+		report.ID = f.definition.ID
 	}
-	for _, f := range files {
-		for _, fault := range f.faults {
-			if err := printFault(w, f.name, fault); err != nil {
-				return err
-			}
-		}
+	if f.faults == nil {
+		report.Faults = []workflow.Fault{}
 	}
-	return nil
+	return report
 }
 
-func printFault(w io.Writer, file string, f workflow.Fault) error {
-	if file == stdin {
-		file = "stdin"
+func (f *definitionFile) remarks() []remark {
+	found := make([]remark, len(f.faults))
+	for i, fault := range f.faults {
+		found[i] = f.remark(fault)
 	}
-	hint := f.Hint
-	f.Hint = ""
-	if _, err := fmt.Fprintln(w, oneLine(file+":"+f.String())); err != nil || hint == "" {
-		return err
-	}
-	_, err := fmt.Fprintln(w, "    "+oneLine(hint))
-	return err
+	return found
+}
+
+// remark is a fault of the file, which also the server may have found.
+func (f *definitionFile) remark(fault workflow.Fault) remark {
+	hint := fault.Hint
+	fault.Hint = ""
+	return remark{file: f.name, text: fault.String(), hint: hint, warning: fault.Warning}
 }
 
 // inOrder sorts files so that definitions come after those that they start.
-func inOrder(files []definitionFile) []definitionFile {
+func inOrder(files []*definitionFile) []*definitionFile {
 	rank := map[string]int{}
 	byID := map[string]*definitionFile{}
-	for i := range files {
-		byID[files[i].definition.ID] = &files[i]
+	for _, f := range files {
+		byID[f.definition.ID] = f
 	}
 	var visit func(id string) int
 	visit = func(id string) int {
@@ -263,6 +173,6 @@ func inOrder(files []definitionFile) []definitionFile {
 	for i := range sorted {
 		visit(sorted[i].definition.ID)
 	}
-	slices.SortStableFunc(sorted, func(a, b definitionFile) int { return cmp.Compare(rank[a.definition.ID], rank[b.definition.ID]) })
+	slices.SortStableFunc(sorted, func(a, b *definitionFile) int { return cmp.Compare(rank[a.definition.ID], rank[b.definition.ID]) })
 	return sorted
 }

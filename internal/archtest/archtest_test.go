@@ -75,7 +75,7 @@ func rules() []rule {
 		},
 		{
 			[]string{"github.com/twmb/franz-go"},
-			[]string{"internal/kafka", "internal/embedded", "internal/testenv", "bench", "e2e"},
+			[]string{"internal/kafka", "internal/embedded", "internal/testenv", "examples/triggers", "bench", "e2e"},
 			"only the transport knows a Kafka client, and what plays a person with Kafka's tools",
 		},
 		{
@@ -94,14 +94,29 @@ func rules() []rule {
 			"only its server and its clients know gRPC",
 		},
 		{
+			[]string{"github.com/netresearch/go-cron"},
+			[]string{"internal/schedule/cron"},
+			"only one package knows a library for cron expressions, and says what they mean",
+		},
+		{
+			[]string{"k8s.io/client-go"},
+			[]string{"internal/executor/kubernetes", "app", "bench", "e2e"},
+			"only its executor knows a Kubernetes client",
+		},
+		{
 			[]string{module + "/app"},
 			[]string{"cmd", "examples", "bench", "e2e"},
 			"app is the top: what it assembles must not know it",
 		},
 		{
+			[]string{module + "/internal/executor/kubernetes/kubetest", module + "/internal/testenv/realkube"},
+			[]string{"internal/executor/kubernetes/kubetest", "internal/testenv/realkube", "bench", "e2e"},
+			"a cluster for tests has no business in the program",
+		},
+		{
 			[]string{module + "/internal/kafka"},
-			[]string{"app", "cmd", "internal/kafka", "internal/server", "bench", "e2e"},
-			"nothing but the assembly and the tools may ask whether work came from Kafka",
+			[]string{"app", "cmd", "internal/kafka", "internal/server", "handlers/trigger/kafkasource", "bench", "e2e"},
+			"nothing but the assembly, the tools and the source of Kafka triggers may ask whether work came from Kafka",
 		},
 	}
 }
@@ -136,7 +151,8 @@ func TestDirection(t *testing.T) {
 		"internal/execution":     {"topics", "internal/executor"},
 		"internal/executor/spec": {},
 		"internal/expr":          {},
-		"internal/workflow":      {"internal/expr"},
+		"internal/workflow":      {"internal/expr", "internal/rawjson"},
+		"internal/rawjson":       {},
 		"internal/definitions":   {"internal/workflow", "internal/postgres"},
 		"internal/limits":        {"topics", "internal/expr"},
 		"internal/kafka":         {"topics", "internal/delivery", "internal/kafka", "internal/secret", "internal/crash"},
@@ -147,7 +163,18 @@ func TestDirection(t *testing.T) {
 		"internal/crash":         {},
 		"internal/replay":        {"topics", "middleware", "internal/crash", "internal/eventlog", "internal/lease", "internal/postgres", "internal/secret"},
 		"internal/postgres":      {"internal/secret"},
-		"internal/query":         {"internal/postgres", "internal/execution"},
+		"internal/ingest": {"topics", "middleware", "internal/crash", "internal/deadletter", "internal/definitions", "internal/engine", "internal/execution",
+			"internal/inbox", "internal/outbox", "internal/postgres", "internal/trigger"},
+		"internal/trigger": {
+			"topics", "internal/expr", "internal/execution", "internal/executor/spec", "internal/rawjson", "internal/schedule/cron", "internal/server/strictjson"},
+		"internal/trigger/secrets": {"internal/trigger", "internal/secret"},
+		"internal/trigger/store":   {"internal/trigger", "internal/postgres"},
+		"internal/query":           {"internal/postgres", "internal/execution"},
+		"internal/schedule/cron":   {},
+		// The supervisor and its sources make targets through ingest alone.
+		"handlers/trigger": {
+			"topics", "internal/delivery", "internal/ingest", "internal/kafka", "internal/lease", "internal/postgres", "internal/schedule", "internal/secret", "internal/trigger",
+		},
 	}
 	for _, p := range packages(t) {
 		may, listed := allowed[p.short()]
@@ -181,8 +208,8 @@ func TestPurePackagesDoNoIO(t *testing.T) {
 	t.Parallel()
 	forbidden := []string{"net", "net/http", "os", "os/exec", "database/sql", "github.com/jackc", "github.com/twmb"}
 	for _, p := range packages(t) {
-		if !under(p.short(), "topics", "internal/executor/spec", "internal/expr", "internal/lifecycle", "internal/workflow") &&
-			p.short() != "internal/execution" && p.short() != "internal/limits" {
+		if !under(p.short(), "topics", "internal/executor/spec", "internal/expr", "internal/lifecycle", "internal/workflow", "internal/schedule/cron") &&
+			!slices.Contains([]string{"internal/execution", "internal/limits", "internal/trigger"}, p.short()) {
 			continue
 		}
 		for _, imported := range p.Imports {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"slices"
 	"time"
+	"unicode/utf8"
 )
 
 // The states of an execution.
@@ -75,12 +76,45 @@ type Retry struct {
 	NeverOn []string `json:"never_on,omitempty"`
 }
 
-// ProcessSpec is the Spec of the executor "process".
+// ProcessSpec is the Spec of the executors "process" and "kubernetes".
 type ProcessSpec struct {
-	Command     []string          `json:"command"`
+	Command []string `json:"command,omitempty"`
+	// Script is a program as a text; Command, where there is one, interprets it.
+	Script string `json:"script,omitempty"`
+	// Files are put into the working directory, by name.
+	Files       map[string]File   `json:"files,omitempty"`
 	Env         map[string]string `json:"env,omitempty"`
 	Stdin       string            `json:"stdin,omitempty"`
 	StdinBase64 string            `json:"stdin_base64,omitempty"`
+	// Image and WorkingDir are for "kubernetes" alone.
+	Image      string `json:"image,omitempty"`
+	WorkingDir string `json:"working_dir,omitempty"`
+}
+
+// File is the content of a file in a spec: a text where it is one, base64 otherwise.
+type File []byte
+
+// MarshalJSON implements json.Marshaler.
+func (f File) MarshalJSON() ([]byte, error) {
+	if utf8.Valid(f) {
+		return json.Marshal(string(f))
+	}
+	return json.Marshal(map[string][]byte{"base64": f})
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (f *File) UnmarshalJSON(text []byte) error {
+	var s string
+	if json.Unmarshal(text, &s) == nil {
+		*f = File(s)
+		return nil
+	}
+	var encoded struct {
+		Base64 []byte `json:"base64"`
+	}
+	err := json.Unmarshal(text, &encoded)
+	*f = encoded.Base64
+	return err
 }
 
 // FunctionSpec is the Spec of the executor "function".
@@ -113,8 +147,8 @@ type Execution struct {
 	// Progress and Checkpoint are set in single executions that have told of them.
 	Progress   *Progress   `json:"progress,omitempty"`
 	Checkpoint *Checkpoint `json:"checkpoint,omitempty"`
-	// LastFailure is set in lists: why the last attempt of an execution that has
-	// not ended came to nothing.
+	// LastFailure is why the last attempt of an execution that has not ended came to
+	// nothing.
 	LastFailure *Result `json:"last_failure,omitempty"`
 }
 
@@ -140,6 +174,9 @@ type Origin struct {
 	Kind    string `json:"kind"`
 	RerunOf string `json:"rerun_of,omitempty"`
 	Trigger string `json:"trigger,omitempty"`
+	// Metadata is what the front door has kept of the request: topic and offset, method and
+	// path, and so on.
+	Metadata json.RawMessage `json:"metadata,omitempty"`
 }
 
 // CancelRequest says who asked to cancel.

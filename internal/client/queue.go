@@ -152,9 +152,22 @@ type Worker struct {
 	ResourceClasses []string  `json:"resource_classes"`
 	Executors       []string  `json:"executors"`
 	Capacity        Capacity  `json:"capacity"`
+	Pools           []Pool    `json:"pools,omitempty"`
 	Running         int       `json:"running"`
 	Since           time.Time `json:"since"`
 	AnnouncedAt     time.Time `json:"announced_at"`
+}
+
+// Pool is the room that an executor of a worker has elsewhere for a resource class.
+type Pool struct {
+	Executor      string `json:"executor"`
+	Name          string `json:"name"`
+	ResourceClass string `json:"resource_class"`
+	// Known is false as long as the worker has not found out how much room there is.
+	Known     bool `json:"known"`
+	Unbounded bool `json:"unbounded,omitempty"`
+	// Total is nil while it is not known.
+	Total *Resources `json:"total,omitempty"`
 }
 
 // Workers returns the workers, or those that serve a resource class.

@@ -45,6 +45,7 @@ type Instance struct {
 	ExecutionID       string          `json:"executionId,omitempty"`
 	CorrelationID     string          `json:"correlationId,omitempty"`
 	UpdatedAt         *time.Time      `json:"updatedAt,omitempty"`
+	Origin            *Origin         `json:"origin,omitempty"`
 }
 
 // InstanceStatuses are the statuses of instances; the last four are final.

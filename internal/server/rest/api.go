@@ -79,14 +79,20 @@ type Deps struct {
 	Purges      Purges
 	Queue       Queue
 	Definitions Definitions
-	Workflows   Workflows
-	Sagas       SagaActions
-	Jobs        JobQueue
-	JobRecords  JobRecords
-	Dispatch    JobDispatch
-	Streams     *sse.Streams
-	GraphQL     *graphql.Server
-	Health      *health.Health
+	Triggers    Triggers
+	// TriggerReports and TriggerSnapshot go with Triggers; the latter may be nil.
+	TriggerReports  TriggerReports
+	TriggerSnapshot TriggerSnapshot
+	Schedules       Schedules
+	Workflows       Workflows
+	Sagas           SagaActions
+	Jobs            JobQueue
+	JobRecords      JobRecords
+	Dispatch        JobDispatch
+	Hooks           Hooks
+	Streams         *sse.Streams
+	GraphQL         *graphql.Server
+	Health          *health.Health
 	// Guard checks tokens.
 	Guard  auth.Guard
 	Logger *slog.Logger

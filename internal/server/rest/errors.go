@@ -24,9 +24,12 @@ import (
 	"github.com/millrace/millrace/internal/rebuild"
 	"github.com/millrace/millrace/internal/replay"
 	"github.com/millrace/millrace/internal/results"
+	"github.com/millrace/millrace/internal/schedule"
 	"github.com/millrace/millrace/internal/server/problem"
 	"github.com/millrace/millrace/internal/server/sse"
 	"github.com/millrace/millrace/internal/server/strictjson"
+	"github.com/millrace/millrace/internal/trigger"
+	triggerstore "github.com/millrace/millrace/internal/trigger/store"
 	"github.com/millrace/millrace/internal/workflow"
 	"github.com/millrace/millrace/middleware"
 	"github.com/millrace/millrace/topics"
@@ -119,6 +122,8 @@ func errorTable() []mapping {
 		{err: consumers.ErrGroupLive, kind: problem.ConsumerActionRefused()},
 		{err: consumers.ErrOffsetOutOfRange, kind: problem.ValidationFailed()},
 		{err: consumers.ErrUnreachable, kind: problem.Unavailable(), retryAfter: 3 * time.Second},
+		{err: triggerstore.ErrNotFound, kind: problem.TriggerNotFound()},
+		{err: schedule.ErrNotFound, kind: problem.TriggerNotFound()},
 		{err: limitstore.ErrNotFound, kind: problem.LimitNotFound()},
 		{err: purge.ErrNotFound, kind: problem.PurgeNotFound()},
 		{err: purge.ErrOver, kind: problem.PurgeOver()},
@@ -194,6 +199,8 @@ func requestProblem(err error) *problem.Problem {
 		limit    *query.LimitError
 
 		definition *workflow.FaultsError
+		unfit      *trigger.FaultsError
+		stale      *triggerstore.ConflictError
 		refusal    *jobs.Refusal
 	)
 	switch {
@@ -214,6 +221,10 @@ func requestProblem(err error) *problem.Problem {
 		return problem.QueryLimit().With(limit.Error())
 	case errors.As(err, &definition):
 		return definitionProblem(definition)
+	case errors.As(err, &unfit):
+		return triggerProblem(unfit)
+	case errors.As(err, &stale):
+		return problem.TriggerChanged().With(stale.Error())
 	case errors.As(err, &refusal):
 		p := problem.JobConflict().With(refusal.Error())
 		p.Contract = &problem.Contract{State: string(refusal.Status)}

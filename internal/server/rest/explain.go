@@ -27,7 +27,7 @@ type Explanation struct {
 
 // Wait is one reason.
 type Wait struct {
-	Code    execution.WaitCode `json:"code" doc:"coordinator, hold, not_before, backoff, no_workers, no_executor, too_large, no_admitter, concurrency_key, limit, capacity, reserved, fair_share, behind, admission, worker or cancel" example:"no_workers"`
+	Code    execution.WaitCode `json:"code" doc:"coordinator, hold, not_before, backoff, no_room, no_workers, no_executor, too_large, no_admitter, concurrency_key, limit, capacity, reserved, fair_share, behind, admission, worker, pod or cancel" example:"no_workers"`
 	Message string             `json:"message"`
 	Release string             `json:"release" doc:"What would end it"`
 	Until   *time.Time         `json:"until,omitempty" doc:"When it ends by itself, if that is known"`

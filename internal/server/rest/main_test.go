@@ -354,6 +354,7 @@ func newBench(t testing.TB, change func(*Deps, *Config)) *bench {
 		Jobs:        &someJobs{},
 		JobRecords:  &someJobs{},
 		Dispatch:    &someDispatch{},
+		Hooks:       noHooks{},
 		Health:      health.New(),
 		Logger:      logger,
 		Queries:     query.NewStore(noDatabase{}, query.Limits{}),

@@ -40,7 +40,9 @@ func (a *API) humaConfig() huma.Config {
 				{Name: tagOutbox, Description: "Events on their way to the broker, and those that do not get there"},
 				{Name: tagDataIndex, Description: "Workflow instances, their tasks, pods and sagas, as their events tell of them"},
 				{Name: tagLimits, Description: "Limits of rate and concurrency, and the keys under them"},
+				{Name: tagTriggers, Description: "Topics, webhooks and schedules, bound to what they start"},
 				{Name: tagGraphQL, Description: "Queries over all read models"},
+				{Name: tagHooks, Description: "Messages of others that start something"},
 				{Name: tagPlatform, Description: "The platform itself"},
 			},
 			Components: &huma.Components{

@@ -87,9 +87,32 @@ type Worker struct {
 	ResourceClasses []string  `json:"resource_classes"`
 	Executors       []string  `json:"executors"`
 	Capacity        Capacity  `json:"capacity"`
+	Pools           []Pool    `json:"pools,omitempty" doc:"Where its executors run things, if that is not the worker itself"`
 	Running         int       `json:"running" doc:"How many executions it runs"`
 	Since           time.Time `json:"since" doc:"When it came"`
 	AnnouncedAt     time.Time `json:"announced_at" doc:"When it was heard of last"`
+}
+
+// Pool is the room that an executor of a worker has elsewhere, in a cluster for example.
+type Pool struct {
+	Executor      string     `json:"executor"`
+	Name          string     `json:"name" doc:"Workers with the same pool share its room, which counts once in the capacity of a class"`
+	ResourceClass string     `json:"resource_class"`
+	Known         bool       `json:"known" doc:"False as long as the worker has not found out how much room there is; nothing is admitted until then"`
+	Unbounded     bool       `json:"unbounded,omitempty" doc:"It has any number of slots"`
+	Total         *Resources `json:"total,omitempty" doc:"All of it, used or not; amounts without a bound are missing"`
+}
+
+func fromPools(all []store.PoolStatus) []Pool {
+	var out []Pool
+	for _, p := range all {
+		one := Pool{Executor: p.Executor, Name: p.Name, ResourceClass: p.Class, Known: p.Known, Unbounded: p.Unbounded}
+		if p.Known {
+			one.Total = new(fromAmounts(p.Total))
+		}
+		out = append(out, one)
+	}
+	return out
 }
 
 func fromAmounts(r topics.Requirements) Resources {
@@ -191,7 +214,7 @@ func (a *API) workers(ctx context.Context, in *workersInput) (*workersOutput, er
 	for i, w := range found {
 		out.Body.Workers[i] = Worker{
 			ID: w.ID, Alive: w.Alive, ResourceClasses: w.Classes, Executors: w.Executors, Capacity: capacityOf(w.Total, w.Used),
-			Running: w.Running, Since: w.Since, AnnouncedAt: w.AnnouncedAt,
+			Pools: fromPools(w.Pools), Running: w.Running, Since: w.Since, AnnouncedAt: w.AnnouncedAt,
 		}
 	}
 	return out, nil

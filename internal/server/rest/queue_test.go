@@ -93,6 +93,10 @@ func TestWorkers(t *testing.T) {
 	q := &someQueue{workers: []store.WorkerStatus{{
 		ID: "w-1", Alive: true, Classes: []string{"default", "gpu"}, Executors: []string{"process"}, Running: 2,
 		Total: topics.Requirements{Slots: 8}, Used: topics.Requirements{Slots: 3}, Since: at, AnnouncedAt: at.Add(time.Hour),
+		Pools: []store.PoolStatus{
+			{Executor: "process", Name: "prod", Class: "default", Known: true, Total: topics.Requirements{Slots: 40}},
+			{Executor: "process", Name: "prod", Class: "gpu"},
+		},
 	}}}
 	b := newBench(t, func(d *Deps, _ *Config) { d.Queue = q })
 	got := decode[WorkerList](t, b.do("GET", "/v1/workers?resource_class=gpu", "")).Workers
@@ -102,6 +106,10 @@ func TestWorkers(t *testing.T) {
 	assert.True(t, got[0].Alive)
 	assert.Equal(t, 5, got[0].Capacity.Free.Slots)
 	assert.Equal(t, at, got[0].Since)
+	assert.Equal(t, []Pool{
+		{Executor: "process", Name: "prod", ResourceClass: "default", Known: true, Total: &Resources{Slots: 40}},
+		{Executor: "process", Name: "prod", ResourceClass: "gpu"},
+	}, got[0].Pools)
 	q.workers = nil
 	assert.JSONEq(t, `{"workers":[]}`, b.do("GET", "/v1/workers", "").Body.String())
 }

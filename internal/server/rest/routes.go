@@ -51,10 +51,12 @@ const (
 	tagConsumers   = "consumers"
 	tagEvents      = "events"
 	tagLimits      = "limits"
+	tagTriggers    = "triggers"
 	tagDataIndex   = "data-index"
 	tagGraphQL     = "graphql"
 	tagReplays     = "replays"
 	tagProjections = "projections"
+	tagHooks       = "webhooks"
 	tagPlatform    = "platform"
 )
 
@@ -198,12 +200,27 @@ func (a *API) routes() []route {
 		{method: get, path: "/v1/limits/{name}", scope: auth.Read, op: getLimitDoc(), typed: typed(a, a.getLimit)},
 		{method: get, path: "/v1/limits/{name}/keys", scope: auth.Read, op: limitKeysDoc(), typed: typed(a, a.limitKeys)},
 		{method: post, path: "/v1/limits/{name}/reset", scope: auth.Admin, op: a.resetLimitDoc(), handler: a.resetLimit},
+		{method: get, path: "/v1/triggers", scope: auth.Read, op: listTriggersDoc(), typed: typed(a, a.listTriggers)},
+		{method: post, path: "/v1/triggers/validate", scope: auth.Read, op: a.validateTriggerDoc(), handler: a.validateTrigger},
+		{method: get, path: "/v1/triggers/{id}", scope: auth.Read, op: getTriggerDoc(), typed: typed(a, a.getTrigger)},
+		{method: http.MethodPut, path: "/v1/triggers/{id}", scope: auth.Admin, op: a.putTriggerDoc(), handler: a.putTrigger},
+		{method: http.MethodDelete, path: "/v1/triggers/{id}", scope: auth.Admin, op: a.changeTriggerDoc("delete-trigger", "Delete a trigger",
+			"What it has started goes on. Its name is free, and what is applied under it is another trigger.", false), handler: a.deleteTrigger()},
+		{method: get, path: "/v1/triggers/{id}/status", scope: auth.Read, op: triggerStatusDoc(), typed: typed(a, a.triggerStatus)},
+		{method: post, path: "/v1/triggers/{id}/enable", scope: auth.Admin, op: a.changeTriggerDoc("enable-trigger", "Switch a trigger on",
+			"A Kafka trigger goes on where it was.", true), handler: a.switchTrigger(true)},
+		{method: post, path: "/v1/triggers/{id}/disable", scope: auth.Admin, op: a.changeTriggerDoc("disable-trigger", "Switch a trigger off",
+			"It receives nothing until it is switched on. What it has started goes on.", false), handler: a.switchTrigger(false)},
+		{method: get, path: "/v1/triggers/{id}/firings", scope: auth.Read, op: firingsDoc(), typed: typed(a, a.firings)},
+		{method: get, path: "/v1/triggers/{id}/next", scope: auth.Read, op: nextTimesDoc(), typed: typed(a, a.nextTimes)},
+		{method: post, path: "/v1/triggers/{id}/fire", scope: auth.Write, op: a.fireTriggerDoc(), handler: a.fireTrigger},
 		{method: get, path: "/graphql", scope: auth.Read, stream: true, op: graphqlGetDoc(), handler: a.deps.GraphQL.Get, page: a.deps.GraphQL.Page},
 		{method: post, path: "/graphql", scope: auth.Read, stream: true, op: a.graphqlPostDoc(), handler: a.deps.GraphQL.Post},
 		{method: post, path: "/v1/purges", scope: auth.Admin, op: a.createPurgeDoc(), handler: a.createPurge},
 		{method: get, path: "/v1/purges", scope: auth.Read, op: listPurgesDoc(), typed: typed(a, a.listPurges)},
 		{method: get, path: "/v1/purges/{id}", scope: auth.Read, op: getPurgeDoc(), typed: typed(a, a.getPurge)},
 		{method: post, path: "/v1/purges/{id}/cancel", scope: auth.Admin, op: a.cancelPurgeDoc(), handler: a.cancelPurge},
+		{method: post, path: "/hooks/{id}", scope: auth.Open, op: a.hookDoc(), handler: a.hook},
 		{method: get, path: "/livez", scope: auth.Open, op: healthDoc("livez", "Is the process alive?"), handler: a.deps.Health.Live},
 		{method: get, path: "/healthz", scope: auth.Open, op: healthDoc("healthz", "The same as /livez"), handler: a.deps.Health.Live},
 		{method: get, path: "/readyz", scope: auth.Open, op: a.readyDoc(), handler: a.deps.Health.Ready},

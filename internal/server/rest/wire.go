@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"cmp"
 	"encoding/json"
 	"time"
 
@@ -163,8 +164,9 @@ type Execution struct {
 
 	Cancel *Cancel `json:"cancel,omitempty" doc:"Set once a cancel was asked for"`
 	Result *Result `json:"result,omitempty" doc:"How it ended"`
-	// LastFailure is in lists only: the write model keeps no history.
-	LastFailure *Result `json:"last_failure,omitempty" doc:"In lists: why the last attempt of an execution that has not ended came to nothing"`
+	// LastFailure has no more than reason and message in a single execution: the write
+	// model keeps no history.
+	LastFailure *Result `json:"last_failure,omitempty" doc:"Why the last attempt of an execution that has not ended came to nothing"`
 }
 
 // Progress is how far an attempt has come, as it said itself. It is stored with the
@@ -282,6 +284,9 @@ func fromExecution(e *execution.Execution) *Execution {
 	}
 	if e.Cancel != nil {
 		out.Cancel = &Cancel{By: e.Cancel.By, Reason: e.Cancel.Reason, At: e.Cancel.At.UTC()}
+	}
+	if b := e.Setback; b != nil {
+		out.LastFailure = &Result{Reason: cmp.Or(b.Reason, b.Cause), Message: b.Message}
 	}
 	if res := e.Result; res != nil {
 		out.Result = &Result{

@@ -52,6 +52,8 @@ type WorkflowInstanceSummary struct {
 	ExecutionID      string     `json:"executionId,omitempty" doc:"The execution that it is"`
 	CorrelationID    string     `json:"correlationId,omitempty"`
 	UpdatedAt        *time.Time `json:"updatedAt,omitempty"`
+	// Origin is a topics.Origin.
+	Origin json.RawMessage `json:"origin,omitempty" doc:"What started it, where that was a trigger: kind, trigger, and metadata of the message"`
 }
 
 // StartInstancesResponse is the answer to POST /v1/instances:batch.
@@ -216,7 +218,7 @@ func fromInstance(i engine.Instance) *WorkflowInstanceSummary {
 		CurrentStepIDs: listOf(i.CurrentStepIDs), Variables: i.Variables, StartedAt: i.StartedAt.UTC(), CompletedAt: optionalTime(i.EndedAt),
 		FailureReason: i.FailureReason, BusinessKey: i.BusinessKey, Kind: i.Kind, Version: i.Version, Priority: i.Priority,
 		Tenant: i.Tenant, User: i.User, ParentInstanceID: optionalID(i.ParentInstanceID), NextInstanceID: optionalID(i.NextInstanceID),
-		ExecutionID: optionalID(i.ExecutionID), CorrelationID: i.CorrelationID, UpdatedAt: optionalTime(i.UpdatedAt), Notice: i.Notice,
+		ExecutionID: optionalID(i.ExecutionID), CorrelationID: i.CorrelationID, UpdatedAt: optionalTime(i.UpdatedAt), Notice: i.Notice, Origin: i.Origin,
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/millrace/millrace/topics"
 )
 
 // requireLife reads the events from first to last and then the end.
@@ -74,6 +76,26 @@ func TestAnExecutionThatHasEndedIsShownAndLeft(t *testing.T) {
 
 	requireLife(t, b.connect("/executions/e1", sequenceText(1)), "e1", 2, 3)
 	requireLife(t, b.connect("/executions/e1", s.lastID), "e1", 4, 3)
+}
+
+// What becomes of pods has its place in the history behind the end of the execution.
+func TestWhatIsToldAfterTheEndIsShown(t *testing.T) {
+	t.Parallel()
+	log := newMemoryLog(1)
+	b := newBench(t, log, nil)
+	pod := topics.Pod{ExecutionID: "e1", Attempt: 1, PodID: "p1", Namespace: "work", Name: "e1-1"}
+	deleted := event(t, "e1", 4, topics.PodDeleted{Pod: pod, DeletedAt: time.Now()})
+	b.history.record(life(t, "e1", 3)...)
+	b.stand = func() (int64, bool) { return 4, true }
+	s := b.connect("/executions/e1", "")
+	for i := 1; i <= 3; i++ {
+		require.Equal(t, fmt.Sprintf("e1/%d", i), s.must().key(t))
+	}
+	s.skipPing()
+	log.publish(0, deleted)
+	b.history.record(deleted)
+	requireLife(t, s, "e1", 4, 4)
+	requireLife(t, b.connect("/executions/e1", sequenceText(2)), "e1", 3, 4)
 }
 
 func TestFollowKeepsTheStreamOpen(t *testing.T) {
