@@ -235,18 +235,24 @@ func TestCommandsOfComposeAndImageExist(t *testing.T) {
 	}
 	require.Greater(t, len(lines), 6)
 	for name, words := range lines {
-		cmd := exec.CommandContext(t.Context(), bin, append(words[:len(words):len(words)], "--help")...)
-		cmd.Env = []string{}
-		out, err := cmd.CombinedOutput()
-		require.NoError(t, err, "%s: millrace %s: %s", name, strings.Join(words, " "), out)
-		// An unknown subcommand would show the help of its parent.
-		command := "millrace"
-		for _, word := range words {
-			if strings.HasPrefix(word, "-") {
-				break
-			}
-			command += " " + word
-		}
-		assert.Regexp(t, `(?m)^\s+`+regexp.QuoteMeta(command)+`( \[flags\])?$`, string(out), name)
+		hasCommand(t, bin, name, words)
 	}
+}
+
+// hasCommand asks the binary about a command line.
+func hasCommand(t *testing.T, bin, name string, words []string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), bin, append(words[:len(words):len(words)], "--help")...)
+	cmd.Env = []string{}
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s: millrace %s: %s", name, strings.Join(words, " "), out)
+	// An unknown subcommand would show the help of its parent.
+	command := "millrace"
+	for _, word := range words {
+		if strings.HasPrefix(word, "-") {
+			break
+		}
+		command += " " + word
+	}
+	assert.Regexp(t, `(?m)^\s+`+regexp.QuoteMeta(command)+`( \[flags\])?$`, string(out), name)
 }
