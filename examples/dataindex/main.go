@@ -23,16 +23,14 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"os"
-	"os/signal"
-	"syscall"
 	"time"
+
+	"github.com/millrace/millrace/internal/verdict"
 )
 
 // options are the flags.
@@ -76,19 +74,4 @@ func parse(arguments []string, out io.Writer) (options, error) {
 	return o, nil
 }
 
-func main() {
-	o, err := parse(os.Args[1:], os.Stderr)
-	if err == nil {
-		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-		err = run(ctx, o, os.Stdout)
-		stop()
-	}
-	switch {
-	case err == nil || errors.Is(err, flag.ErrHelp):
-	case errors.Is(err, errDiffers):
-		os.Exit(1) // the verdict says it
-	default:
-		fmt.Fprintln(os.Stderr, "dataindex:", err)
-		os.Exit(2)
-	}
-}
+func main() { verdict.Main("dataindex", errDiffers, parse, run) }

@@ -28,15 +28,13 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
-	"syscall"
 	"time"
+
+	"github.com/millrace/millrace/internal/verdict"
 )
 
 // options are the flags.
@@ -106,19 +104,4 @@ func parse(arguments []string, out io.Writer) (options, error) {
 	return o, nil
 }
 
-func main() {
-	o, err := parse(os.Args[1:], os.Stderr)
-	if err == nil {
-		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-		err = run(ctx, o, os.Stdout)
-		stop()
-	}
-	switch {
-	case err == nil || errors.Is(err, flag.ErrHelp):
-	case errors.Is(err, errUnfair):
-		os.Exit(1) // the verdict says it
-	default:
-		fmt.Fprintln(os.Stderr, "noisy-neighbour:", err)
-		os.Exit(2)
-	}
-}
+func main() { verdict.Main("noisy-neighbour", errUnfair, parse, run) }

@@ -24,17 +24,15 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/millrace/millrace/app"
+	"github.com/millrace/millrace/internal/verdict"
 )
 
 // options are the flags.
@@ -69,22 +67,9 @@ func parse(arguments []string, out io.Writer) (options, error) {
 }
 
 func main() {
-	o, err := parse(os.Args[1:], os.Stderr)
-	if err == nil && o.attach {
+	if o, err := parse(os.Args[1:], io.Discard); err == nil && o.attach {
 		app.Main(app.Consumer(NewScan))
 		return
 	}
-	if err == nil {
-		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-		err = play(ctx, o, os.Stdout)
-		stop()
-	}
-	switch {
-	case err == nil || errors.Is(err, flag.ErrHelp):
-	case errors.Is(err, errBypassed):
-		os.Exit(1) // the verdict says it
-	default:
-		fmt.Fprintln(os.Stderr, "scan-stage:", err)
-		os.Exit(2)
-	}
+	verdict.Main("scan-stage", errBypassed, parse, play)
 }

@@ -18,12 +18,11 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/millrace/millrace/e2e/dataindex"
+	"github.com/millrace/millrace/internal/verdict"
 )
 
 // errDisagrees is the verdict that the index is not what the SDK says.
@@ -56,22 +55,7 @@ func parse(arguments []string, out io.Writer) (options, error) {
 	return o, nil
 }
 
-func main() {
-	o, err := parse(os.Args[1:], os.Stderr)
-	if err == nil {
-		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-		err = run(ctx, o, os.Stdout)
-		stop()
-	}
-	switch {
-	case err == nil || errors.Is(err, flag.ErrHelp):
-	case errors.Is(err, errDisagrees):
-		os.Exit(1) // the verdict says it
-	default:
-		fmt.Fprintln(os.Stderr, "publish:", err)
-		os.Exit(2)
-	}
-}
+func main() { verdict.Main("publish", errDisagrees, parse, run) }
 
 func run(ctx context.Context, o options, out io.Writer) (err error) {
 	dir, err := os.MkdirTemp("", "dataindex-publish-")
