@@ -15,6 +15,12 @@ import (
 const terminalTypes = `'millrace.execution.completed.v1', 'millrace.execution.failed.v1', 'millrace.execution.timed_out.v1',
 	'millrace.execution.cancelled.v1', 'millrace.execution.rejected.v1', 'millrace.execution.quarantined.v1'`
 
+// ofExecutions selects, among rows of the event log, those that count among the versions of
+// an execution: what is told of its pods, too.
+func ofExecutions(rows string) string {
+	return "(" + rows + ".type LIKE 'millrace.execution.%' OR " + rows + ".type LIKE 'millrace.pod.%')"
+}
+
 // settled waits until the outbox is empty, and log and read model have caught up
 // with the write model.
 func (in *installation) settled() {
@@ -22,7 +28,7 @@ func (in *installation) settled() {
 	behind := []struct{ what, sql string }{
 		{"the outbox is drained", `SELECT count(*) FROM outbox_events WHERE status <> 'PUBLISHED'`},
 		{"the event log is complete", `SELECT count(*) FROM executions e WHERE e.version <> (SELECT count(DISTINCT event_id)
-			FROM event_log l WHERE l.subject = e.id::text AND l.type LIKE 'millrace.execution.%')`},
+			FROM event_log l WHERE l.subject = e.id::text AND ` + ofExecutions("l") + `)`},
 		{"the views are up to date", `SELECT count(*) FROM executions e LEFT JOIN execution_views v ON v.id = e.id::text
 			WHERE v.version IS DISTINCT FROM e.version OR v.state IS DISTINCT FROM e.state`},
 	}
@@ -51,14 +57,15 @@ func (in *installation) audit(programs []*program) {
 	assert.Equal(t, len(programs), in.count(`SELECT count(*) FROM executions`), "an idempotency key led to two executions, or one was lost")
 	for _, check := range []struct{ what, sql string }{
 		{"executions that have not ended", `SELECT id::text FROM executions WHERE finished_at IS NULL`},
-		{"histories with gaps", `SELECT subject FROM event_log WHERE type LIKE 'millrace.execution.%' GROUP BY subject
+		{"histories with gaps", `SELECT subject FROM event_log l WHERE ` + ofExecutions("l") + ` GROUP BY subject
 			HAVING min(sequence) <> 1 OR max(sequence) <> count(DISTINCT sequence) OR count(DISTINCT sequence) <> count(DISTINCT event_id)`},
 		{"histories without exactly one terminal event", `SELECT subject FROM event_log WHERE type LIKE 'millrace.execution.%' GROUP BY subject
 			HAVING count(DISTINCT event_id) FILTER (WHERE type IN (` + terminalTypes + `)) <> 1`},
 		{"histories that go on after their end", `SELECT a.subject FROM event_log a JOIN event_log b USING (subject)
-			WHERE a.type LIKE 'millrace.execution.%' AND b.topic_no = a.topic_no AND a.type IN (` + terminalTypes + `) AND b.sequence > a.sequence`},
+			WHERE ` + ofExecutions("a") + ` AND b.topic_no = a.topic_no AND a.type IN (` + terminalTypes + `) AND b.sequence > a.sequence
+				AND b.type NOT LIKE 'millrace.pod.%'`},
 		{"histories out of order in the log", `SELECT a.subject FROM event_log a JOIN event_log b USING (subject, topic_no, partition)
-			WHERE a.type LIKE 'millrace.execution.%' AND a.sequence < b.sequence AND a."offset" > b."offset" AND NOT EXISTS (
+			WHERE ` + ofExecutions("a") + ` AND a.sequence < b.sequence AND a."offset" > b."offset" AND NOT EXISTS (
 				SELECT FROM event_log c WHERE c.event_id = a.event_id AND c."offset" < b."offset" AND c.partition = b.partition)`},
 		{"dead letters", `SELECT consumer || ': ' || error FROM dead_letters`},
 		{"views that differ", `SELECT v.id FROM execution_views v JOIN executions e ON v.id = e.id::text

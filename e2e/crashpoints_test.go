@@ -37,7 +37,7 @@ const crashLanes = 4
 // and judgement; an installation serves several of them.
 func TestCrashPoints(t *testing.T) {
 	t.Parallel()
-	points := slices.DeleteFunc(selected(crash.Points()), ofSagas)
+	points := slices.DeleteFunc(selected(crash.Points()), ofOthers)
 	for lane := range slices.Chunk(points, max(1, (len(points)+crashLanes-1)/crashLanes)) {
 		t.Run("from "+lane[0].Name, func(t *testing.T) {
 			t.Parallel()
@@ -54,8 +54,11 @@ func TestCrashPointsOnKafka(t *testing.T) {
 	t.Parallel()
 	in := installReal(t, crashSettings()...)
 	unhurried := []string{"relay.published", "consumer.committed", "worker.running"}
-	newCrasher(in).each(slices.DeleteFunc(selected(crash.Points()), ofSagas), func(p crash.Point) bool { return !slices.Contains(unhurried, p.Name) })
+	newCrasher(in).each(slices.DeleteFunc(selected(crash.Points()), ofOthers), func(p crash.Point) bool { return !slices.Contains(unhurried, p.Name) })
 }
+
+// ofOthers says whether a point is for tests of its own.
+func ofOthers(p crash.Point) bool { return ofSagas(p) || ofPods(p) || ofTriggers(p) || ofSchedules(p) }
 
 // onePoint selects a point, for those who look for what is wrong with it.
 var onePoint = flag.String("crash-point", "", "crash at this point only")
@@ -84,15 +87,33 @@ type crasher struct {
 }
 
 func newCrasher(in *installation) *crasher {
+	c := crasherOf(in)
+	c.trace = traceFile(in.t, in.dir)
+	c.serve(backRoles)
+	return c
+}
+
+// crasherOf is a crasher of which no process runs yet.
+func crasherOf(in *installation) *crasher {
 	in.crashFile = filepath.Join(in.dir, "crash")
 	kafka, err := kgo.NewClient(kgo.SeedBrokers(in.brokers...))
 	require.NoError(in.t, err)
 	in.t.Cleanup(kafka.Close)
-	c := &crasher{in: in, trace: traceFile(in.t, in.dir), kafka: kafka}
-	c.front, c.back = in.serve("front", "api"), in.serve("back", backRoles)
+	return &crasher{in: in, kafka: kafka}
+}
+
+// serve starts the API, and a process with the roles.
+func (c *crasher) serve(roles string) {
+	c.front, c.back = c.in.serve("front", "api"), c.in.serve("back", roles)
 	c.front.ready()
 	c.back.ready()
-	return c
+}
+
+// arm has a process die when it passes a point for the given time, from 1.
+func (c *crasher) arm(point string, passing int) {
+	arm := filepath.Join(c.in.dir, "arm")
+	require.NoError(c.in.t, os.WriteFile(arm, fmt.Appendf(nil, "%s %d", point, passing), 0o600))
+	require.NoError(c.in.t, os.Rename(arm, c.in.crashFile))
 }
 
 // each takes the points one after the other. Where hurry says so, it ends the
@@ -115,9 +136,7 @@ func (c *crasher) crash(point crash.Point, hurry bool) {
 	if ofReplays(point) {
 		c.record(point)
 	}
-	arm := filepath.Join(in.dir, "arm")
-	require.NoError(t, os.WriteFile(arm, []byte(point.Name+" 1"), 0o600))
-	require.NoError(t, os.Rename(arm, in.crashFile))
+	c.arm(point.Name, 1)
 
 	all := c.workload(point)
 	switch {

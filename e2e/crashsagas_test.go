@@ -3,8 +3,6 @@ package e2e
 import (
 	"bytes"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -85,11 +83,8 @@ func TestSagaCrashesAreThePoints(t *testing.T) {
 type sagaCrasher struct{ *crasher }
 
 func newSagaCrasher(in *installation) sagaCrasher {
-	in.crashFile = filepath.Join(in.dir, "crash")
-	kafka, err := kgo.NewClient(kgo.SeedBrokers(in.brokers...))
-	require.NoError(in.t, err)
-	in.t.Cleanup(kafka.Close)
-	c := sagaCrasher{&crasher{in: in, kafka: kafka, alive: tripName}}
+	c := sagaCrasher{crasherOf(in)}
+	c.alive = tripName
 	c.back = in.serve("orchestrator", workflowRoles).ready()
 	in.sagas("participant")
 	in.parrot()
@@ -114,9 +109,7 @@ func (c sagaCrasher) each(crashes []sagaCrash) {
 func (c sagaCrasher) crash(x sagaCrash) (id string) {
 	t, in := c.in.t, c.in
 	began := time.Now()
-	arm := filepath.Join(in.dir, "arm")
-	require.NoError(t, os.WriteFile(arm, fmt.Appendf(nil, "%s %d", x.point, x.passing), 0o600))
-	require.NoError(t, os.Rename(arm, in.crashFile))
+	c.arm(x.point, x.passing)
 
 	ask := client.NewSaga{Name: tripName, ID: uuid.NewString(), State: []byte(`{"fail_at":"car"}`)}
 	if x.late {

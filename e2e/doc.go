@@ -28,6 +28,26 @@
 // e2e/workflows), in both dispatch modes; TestWorkflowsKilled kills engine, relay and
 // workers in turn meanwhile and counts what the workers did.
 //
+// TestPodsUnderFaults runs executions as pods while workers, the API server of the cluster,
+// its watch, its store and its nodes fail, and TestPodCrashPoints kills the worker at each
+// point between two things that it does about a pod: no program is started twice, each fact
+// about a pod is told once, nothing is left in the cluster. Both have an API server that
+// package kubetest serves, or, with MILLRACE_TEST_K8S=1, that of Kubernetes itself, and then
+// 500 executions; -pod-executions sets another number.
+//
+// TestTriggerCrashPoints kills what reads a Kafka trigger at each point of the creation of
+// executions, instances and dead letters: what comes again is neither lost nor doubled.
+// TestThePartitionsOrder... has executions of one key run in the order of the messages that
+// they are from, while a coordinator dies.
+//
+// TestRequirement001_... are the success criteria of requirement 001; those about where code
+// may know of Kafka are in internal/archtest. TestRequirement001_NoMessageIsLost takes the
+// database, the brokers, connections and processes away under a Kafka trigger, a webhook and a
+// schedule; TestTriggersOverTheirFaults does what can happen to topics, groups and messages,
+// over a rebalance; TestWebhookCrashPoints kills what answers webhooks. Each message has a
+// number: it is to be in one execution, and those of a partition in their order, and the
+// group's offset is never ahead of what is stored.
+//
 // # When a test fails
 //
 // It prints the end of the log of each process and, when nothing moved for a

@@ -1,0 +1,159 @@
+package e2e
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/millrace/millrace/internal/client"
+	"github.com/millrace/millrace/internal/crash"
+	"github.com/millrace/millrace/internal/executor/kubernetes"
+	"github.com/millrace/millrace/internal/executor/kubernetes/kubetest"
+	"github.com/millrace/millrace/internal/verify"
+)
+
+func ofPods(point crash.Point) bool { return strings.HasPrefix(point.Name, "pods.") }
+
+// podPoints are those at which a worker of pods is killed: its own, and, where there is
+// the time for a real API server, those that all workers pass.
+func podPoints() []crash.Point {
+	return slices.DeleteFunc(selected(crash.Points()), func(p crash.Point) bool {
+		if kubetest.IsReal() && strings.HasPrefix(p.Name, "worker.") {
+			return p.Name == "worker.offered" // it takes a worker of another class
+		}
+		return !ofPods(p)
+	})
+}
+
+// The worker is killed at each point between two things that it does about a pod. The
+// attempt that follows carries on with what is there: no program is started twice, its
+// output is whole, and in the end nothing is left in the cluster.
+func TestPodCrashPoints(t *testing.T) {
+	t.Parallel()
+	ground := newPodGround(t, 1)
+	in := installEmbedded(t, append(crashSettings(), ground.settings()...)...)
+	newPodCrasher(in, ground).each(podPoints())
+}
+
+// podCrasher is a crasher whose workers run pods. The cluster lives on.
+type podCrasher struct {
+	*crasher
+	ground *podGround
+	done   []*program
+}
+
+func newPodCrasher(in *installation, g *podGround) *podCrasher {
+	c := &podCrasher{crasher: crasherOf(in), ground: g}
+	c.serve(backRoles)
+	return c
+}
+
+func (c *podCrasher) each(points []crash.Point) {
+	for _, point := range points {
+		c.crash(point)
+	}
+	// Everything is judged at the end once more, with what the keeper has made good.
+	c.ground.judge(c.in, c.front.client(), c.done, nobody)
+	c.in.stopAll()
+}
+
+// crash arms a point, has the worker pass it, and judges what has become of the programs
+// after a restart.
+func (c *podCrasher) crash(point crash.Point) {
+	t, in := c.in.t, c.in
+	began := time.Now()
+	if !c.later(point) {
+		c.arm(point.Name, 1)
+	}
+	all := c.workload(point)
+	w := newWorkload(in, c.front.client())
+	w.submit(all)
+	c.provoke(point, w)
+	died := c.awaitDeath(point)
+	reached := time.Since(began)
+	report, err := verify.Run(t.Context(), in.db, verify.Options{Timeout: stuckAfter})
+	require.NoError(t, err)
+	require.True(t, report.OK(), "after the crash at %s:\n%s", point.Name, report.Broken())
+
+	c.bury(true)
+	c.restart(died)
+	w.movedAt = time.Now()
+	w.until("all have ended", func() bool { c.ground.look(); return len(w.open) == 0 })
+	c.done = append(c.done, all...)
+	c.ground.once(in, all, nobody)
+	for _, p := range all {
+		c.ground.result(in, w.client, p, false)
+	}
+	t.Logf("%s: reached after %s, all done after %s", point.Name, reached.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
+	if t.Failed() {
+		c.ground.tell()
+		t.Fatalf("after the crash at %s it was not as it should be", point.Name)
+	}
+}
+
+// nobody says of each execution that its pods were left alone.
+func nobody(string) bool { return false }
+
+// later says whether a point is armed only when something else has happened.
+func (c *podCrasher) later(point crash.Point) bool {
+	return point.Name == "pods.adopted" || point.Name == "pods.swept"
+}
+
+// provoke does what it takes for a point to be passed, beyond running programs.
+func (c *podCrasher) provoke(point crash.Point, w *workload) {
+	switch point.Name {
+	case "pods.adopted": // once the worker before was lost
+		w.until("a program runs", func() bool { return len(c.ground.Running()) > 0 })
+		c.replace(point)
+	case "pods.swept": // by a keeper that begins
+		c.ground.orphan()
+		c.replace(point)
+	case "pods.stopped":
+		w.until("the one that is to be cancelled was", func() bool { return len(w.asked) > 0 })
+	}
+}
+
+// replace kills the worker, and has the next one meet the point.
+func (c *podCrasher) replace(point crash.Point) {
+	c.back.sigkill()
+	c.arm(point.Name, 1)
+	c.bury(true)
+	c.back = c.in.serve(c.back.name, backRoles)
+}
+
+// workload is a little of what pods run: a quick program, one that needs a ConfigMap, one
+// that has to be run again, and what the point itself is about.
+func (c *podCrasher) workload(point crash.Point) []*program {
+	text := "at " + point.Name + "\n"
+	quick := run(client.ProcessSpec{Command: []string{"printf", "%s", text}}, want{state: client.Completed, stdout: fixed(text)})
+	quick.kind = "quick"
+	files := scripted(len(c.done))
+	again := run(client.ProcessSpec{Command: []string{"sh", "-c", `echo "attempt $MILLRACE_ATTEMPT"; sleep 0.5; [ "$MILLRACE_ATTEMPT" -ge 2 ] || exit 9`}},
+		want{state: client.Completed, failures: 1, stdout: func(attempt int) []byte { return fmt.Appendf(nil, "attempt %d\n", attempt) }})
+	again.kind = "run again"
+	all := []*program{&quick, &files, &again}
+	switch point.Name {
+	case "pods.stopped":
+		stopped := run(client.ProcessSpec{Command: []string{"sh", "-c", "echo begun; while :; do sleep 0.1; done"}}, want{state: client.Cancelled, reason: "cancelled"})
+		stopped.kind, stopped.cancel = "cancelled", client.Running
+		all = append(all, &stopped)
+	case "pods.expired":
+		limited := run(client.ProcessSpec{Command: []string{"sh", "-c", "echo begun; while :; do sleep 0.1; done"}},
+			want{state: client.TimedOut, reason: "run_limit", limit: "run", stdout: fixed("begun\n")})
+		limited.kind, limited.request.Limits = "run limit", &client.Limits{Run: "1s"}
+		all = append(all, &limited)
+	case "pods.given_up":
+		missing := run(client.ProcessSpec{Command: []string{"true"}, Image: "missing/image"},
+			want{state: client.Failed, reason: kubernetes.ReasonImageNotFound, stdout: fixed("")})
+		missing.kind = "missing image"
+		all = append(all, &missing)
+	}
+	for i, p := range all {
+		p.request.IdempotencyKey = fmt.Sprintf("%s-%d", point.Name, i)
+	}
+	return inPods(all)
+}
