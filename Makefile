@@ -55,6 +55,19 @@ test-race: ## Run all tests with the race detector
 test-kafka: ## Run the suites on real Apache Kafka (JDK 17 and Maven) and PostgreSQL
 	MILLRACE_TEST_REAL=1 $(GO) test -count=1 -timeout 30m $(TEST_KAFKA_FLAGS) ./internal/kafka/... ./internal/testenv/... ./e2e/...
 
+.PHONY: kube
+kube: ## Build the API server of Kubernetes and etcd for test-k8s, once per user (some 5 minutes of CPU)
+	$(GO) run ./internal/testenv/realkube/cmd/kube
+
+.PHONY: test-k8s
+test-k8s: kube ## Run the suites of pods on a real API server and etcd
+	MILLRACE_TEST_K8S=1 $(GO) test -count=1 $(MILLRACE_TEST_VERBOSE) -timeout 30m ./internal/testenv/realkube/... ./internal/executor/kubernetes/...
+	MILLRACE_TEST_K8S=1 $(GO) test -count=1 $(MILLRACE_TEST_VERBOSE) -timeout 30m -run '^TestPod' ./e2e
+
+.PHONY: cluster
+cluster: kube ## Start a Kubernetes cluster for development, in the foreground; its containers are processes of this machine
+	$(GO) run ./internal/executor/kubernetes/kubetest/cmd/cluster
+
 .PHONY: kafka
 kafka: ## Start a real Apache Kafka on a free port, in the foreground
 	$(GO) run ./internal/testenv/cmd/kafka -- run
@@ -72,6 +85,10 @@ bench: ## Measure on real Kafka and PostgreSQL; prints figures and how they were
 	$(GO) run ./bench/admission
 	$(GO) run ./bench/dataindex
 	$(GO) run ./bench/rebuild
+
+.PHONY: bench-k8s
+bench-k8s: kube ## Measure pods on a real API server; some 10 minutes
+	$(GO) run ./bench/kubernetes
 
 CHAOS_TIME    ?= 120s
 CHAOS_SEED    ?= 0

@@ -188,7 +188,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 // full, behind a subsystem, and through a function that adds the prefix.
 func metricsInCode(t *testing.T) map[string]string {
 	t.Helper()
-	full := regexp.MustCompile(`Name:\s+"(millrace_[a-z_]+)"`)
+	full := regexp.MustCompile(`(?:Name:\s+|NewDesc\()"(millrace_[a-z_]+)"`)
 	described := regexp.MustCompile(`desc\("([a-z_]+)"`)
 	subsystem := regexp.MustCompile(`Subsystem: "([a-z_]+)"`)
 	short := regexp.MustCompile(`(?:gauge|counter)\("([a-z_]+)"|Subsystem: "[a-z_]+", Name: "([a-z_]+)"`)
