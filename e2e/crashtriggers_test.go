@@ -85,14 +85,18 @@ func (c triggerCrasher) crash(point crash.Point) {
 
 	c.back = in.serve("back", triggerRoles).ready()
 	c.produce(name, many/2, many+10) // some events once more, in another place
+	// A place that holds a promise is not taken yet: its instance is started a moment later.
 	places := `SELECT count(*) FROM processed_events p JOIN triggers t ON p.consumer = 'trigger:' || t.uid
-		WHERE t.id = $1 AND p.source LIKE 'kafka:%'`
+		WHERE t.id = $1 AND p.source LIKE 'kafka:%' AND p.target NOT LIKE 'starting/%'`
+	filed := func() int { return in.count(`SELECT count(*) FROM dead_letters WHERE consumer = $1`, "trigger."+name) }
 	const good = many - bad + 10 - 1 // with the new ones, of which one is bad
 	const again = many/2 - bad/2
-	await(t, 2*stuckAfter, "all is taken", func() bool { return in.count(places, name) == good+again })
+	const letters = bad + bad/2 + 1
+	await(t, 2*stuckAfter, "all is taken", func() bool { return in.count(places, name) >= good+again && filed() >= letters })
+	assert.Equal(t, good+again, in.count(places, name), "%s: places", point.Name)
 	assert.Equal(t, good, in.count(`SELECT count(*) FROM (`+made+`) AS made`), "%s: doubled", point.Name)
 	assert.Equal(t, good, in.count(`SELECT count(DISTINCT n) FROM (`+made+`) AS made`), "%s: lost", point.Name)
-	assert.Equal(t, bad+bad/2+1, in.count(`SELECT count(*) FROM dead_letters WHERE consumer = $1`, "trigger."+name), "%s: letters", point.Name)
+	assert.Equal(t, letters, filed(), "%s: letters", point.Name)
 	assert.Zero(t, in.count(`SELECT count(*) FROM processed_events WHERE target LIKE 'starting/%'`), "%s: promises", point.Name)
 	c.sound(point, began, reached)
 }
