@@ -40,39 +40,73 @@ const (
 )
 
 // Heartbeat extends leases: one result for each beat, in their order. A beat for a job
-// that goes over Kafka makes it its sender's. Of several beats for one job the last counts.
+// that goes over Kafka makes it its sender's. Beats for one job are judged each for itself,
+// in their order; of several by one holder the last counts.
 func (s *Store) Heartbeat(ctx context.Context, beats []Beat) ([]BeatResult, error) {
 	results := make([]BeatResult, len(beats))
-	if len(beats) == 0 {
-		return results, nil
-	}
 	for _, b := range beats {
 		if b.Lease != 0 && (b.Lease < LeaseMin || b.Lease > LeaseMax) {
 			return nil, fmt.Errorf("heartbeat: %w: a lease lasts from %s to %s, not %s", ErrInvalid, LeaseMin, LeaseMax, b.Lease)
 		}
 	}
-	extended, err := s.beat(ctx, s.pool, beats)
+	for _, round := range rounds(beats) {
+		if err := s.beatRound(ctx, beats, round, results); err != nil {
+			return nil, fmt.Errorf("heartbeat: %w", err)
+		}
+	}
+	return results, nil
+}
+
+// rounds are the indexes of beats, parted so that within a round no two holders speak of
+// one job: a worker may have read the record of a lease that is over and the one behind it.
+func rounds(beats []Beat) [][]int {
+	left := make([]int, len(beats))
+	for i := range left {
+		left[i] = i
+	}
+	var all [][]int
+	for len(left) > 0 {
+		speakers := make(map[uuid.UUID]Holder, len(left))
+		var round, later []int
+		for _, i := range left {
+			h := beats[i].Holder
+			if first, met := speakers[h.JobID]; met && first != h {
+				later = append(later, i)
+				continue
+			}
+			speakers[h.JobID] = h
+			round = append(round, i)
+		}
+		all, left = append(all, round), later
+	}
+	return all
+}
+
+// beatRound fills in the results of a round.
+func (s *Store) beatRound(ctx context.Context, beats []Beat, round []int, results []BeatResult) error {
+	some := make([]Beat, len(round))
+	for n, i := range round {
+		some[n] = beats[i]
+	}
+	extended, err := s.beat(ctx, s.pool, some)
 	if err != nil {
-		return nil, fmt.Errorf("heartbeat: %w", err)
+		return err
 	}
 	var missed []int
-	for i, b := range beats {
-		if until, ok := extended[b.JobID]; ok {
+	for _, i := range round {
+		if until, ok := extended[beats[i].JobID]; ok {
 			results[i].LockExpiresAt = until
 		} else {
 			missed = append(missed, i)
 		}
 	}
 	if len(missed) == 0 {
-		return results, nil
+		return nil
 	}
-	if err := s.explain(ctx, beats, missed, results); err != nil {
-		return nil, fmt.Errorf("heartbeat: %w", err)
-	}
-	return results, nil
+	return s.explain(ctx, beats, missed, results)
 }
 
-// beat extends what it can and returns the new ends by job.
+// beat extends what it can and returns the new ends by job. Of each job one holder speaks.
 func (s *Store) beat(ctx context.Context, db batcher, beats []Beat) (map[uuid.UUID]time.Time, error) {
 	last := make(map[uuid.UUID]Beat, len(beats))
 	for _, b := range beats {

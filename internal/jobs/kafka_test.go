@@ -141,6 +141,41 @@ func TestALeaseBeginsWhenItsRecordIsPublished(t *testing.T) {
 	require.ErrorIs(t, beats[0].Err, jobs.ErrLeaseLost, "the record before has no lease any more")
 }
 
+// A worker that takes over a partition reads the record of a lease that has run out and the
+// one that follows it at once, and speaks of both in one call: it has the later one only.
+func TestTwoRecordsOfOneJobInOneCall(t *testing.T) {
+	t.Parallel()
+	r := kafkaRig(t)
+	ids := begin(t, r, jobstest.Spec{JobType: "a"}, jobstest.Spec{JobType: "a"})
+	for _, j := range r.Some("killed", 2, "a") {
+		beats, err := r.Heartbeat(t.Context(), []jobs.Beat{{Holder: holder(j)}})
+		require.NoError(t, err)
+		require.NoError(t, beats[0].Err)
+	}
+	for _, id := range ids {
+		r.Expire(id)
+	}
+	var beats []jobs.Beat
+	for _, id := range ids {
+		for token := range int64(2) {
+			beats = append(beats, jobs.Beat{Holder: jobs.Holder{JobID: id, WorkerID: "w", Token: token + 1}})
+		}
+	}
+	slices.Reverse(beats[2:]) // the later one first
+	beats = append(beats, beats[1])
+	results, err := r.Heartbeat(t.Context(), beats)
+	require.NoError(t, err)
+	for i, beat := range beats {
+		if beat.Token == 1 {
+			require.ErrorIs(t, results[i].Err, jobs.ErrLeaseLost, "beat %d is of the lease that is over", i)
+			assert.Zero(t, results[i].LockExpiresAt)
+			continue
+		}
+		require.NoError(t, results[i].Err, "beat %d", i)
+		assert.Equal(t, query[time.Time](t, r, `SELECT lock_expires_at FROM jobs WHERE id = $1`, beat.JobID).UTC(), results[i].LockExpiresAt.UTC())
+	}
+}
+
 func TestTwoReadersOfOneRecord(t *testing.T) {
 	t.Parallel()
 	r := kafkaRig(t)

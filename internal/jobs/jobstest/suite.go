@@ -258,6 +258,12 @@ func heartbeats(t *testing.T, r *Rig) {
 	again := r.beat(t, withoutToken(list[0]))
 	require.NoError(t, again.Err)
 	assert.False(t, again.LockExpiresAt.Before(first.LockExpiresAt))
+	other := By(list[0])
+	other.Token++
+	both, err := r.Heartbeat(t.Context(), []jobs.Beat{{Holder: other}, {Holder: By(list[0])}})
+	require.NoError(t, err)
+	require.ErrorIs(t, both[0].Err, jobs.ErrLeaseLost, "each beat of a call is judged for itself")
+	require.NoError(t, both[1].Err)
 	require.NoError(t, r.complete(t, By(list[1])))
 	require.ErrorIs(t, r.beat(t, By(list[1])).Err, jobs.ErrFinished)
 	require.NoError(t, r.Cancel(t.Context(), list[2].ID))
