@@ -164,6 +164,9 @@ func Run(ctx context.Context, db Beginner, o Options) (Report, error) {
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // nothing was written
 	report := Report{}
 	_, err = tx.Exec(ctx, settings)
+	if err == nil {
+		err = hold(ctx, tx)
+	}
 	if err == nil && !o.Since.IsZero() {
 		_, err = tx.Exec(ctx, `SELECT set_config('millrace.verify_since', $1, true), set_config('millrace.verify_since_id', $2, true)`,
 			o.Since.UTC().Format(time.RFC3339Nano), firstID(o.Since))
@@ -195,6 +198,22 @@ func firstID(at time.Time) string {
 // which would run for hours; jit costs more than it saves on queries that run once.
 const settings = `SET LOCAL enable_nestloop = off; SET LOCAL jit = off; SET LOCAL work_mem = '64MB';
 SET LOCAL max_parallel_workers_per_gather = 0; SET LOCAL lock_timeout = '5s'`
+
+// hold keeps the tables of projections from being replaced. A rebuild does that, and a
+// snapshot from before it sees the new tables without what was written to them last. LOCK
+// takes no snapshot; the rebuild waits for it, and has its own way of doing so.
+func hold(ctx context.Context, tx pgx.Tx) error {
+	err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `LOCK TABLE execution_views IN ACCESS SHARE MODE`)
+		return err
+	})
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == undefinedTable {
+		return nil // whoever asks for it will say so
+	}
+	return err
+}
+
+const undefinedTable = "42P01"
 
 var errNoTime = errors.New("the time of the run is over")
 

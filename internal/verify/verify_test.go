@@ -10,7 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -240,6 +242,64 @@ func TestEachAssertionSeesItsDamage(t *testing.T) {
 		})
 	}
 	assert.Len(t, all, len(verify.Checks()))
+}
+
+// swapping is a database in which tables are replaced as soon as a run has its snapshot.
+type swapping struct {
+	*pgxpool.Pool
+	swap func()
+}
+
+func (s swapping) BeginTx(ctx context.Context, o pgx.TxOptions) (pgx.Tx, error) {
+	tx, err := s.Pool.BeginTx(ctx, o)
+	return swappingTx{tx, s.swap}, err
+}
+
+type swappingTx struct {
+	pgx.Tx
+	swap func()
+}
+
+func (s swappingTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	return swappingRow{s.Tx.QueryRow(ctx, sql, args...), s.swap}
+}
+
+type swappingRow struct {
+	pgx.Row
+	swap func()
+}
+
+func (s swappingRow) Scan(to ...any) error {
+	defer s.swap()
+	return s.Row.Scan(to...)
+}
+
+// A rebuild brings a shadow up to date and puts it in the place of the views, all in one
+// transaction: a run that has begun sees nothing of that, neither the shadow before it was
+// up to date.
+func TestARebuildEndsUnderARun(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	_, err := w.pool.Exec(t.Context(), `CREATE TABLE shadow (LIKE execution_views INCLUDING ALL); INSERT INTO shadow SELECT * FROM execution_views;
+		UPDATE shadow SET version = version - 1`)
+	require.NoError(t, err)
+	replace := func() error {
+		return pgx.BeginFunc(t.Context(), w.pool, func(tx pgx.Tx) error {
+			_, err := tx.Exec(t.Context(), `SET LOCAL lock_timeout = '50ms'; UPDATE shadow SET version = version + 1;
+				ALTER TABLE execution_views RENAME TO former; ALTER TABLE shadow RENAME TO execution_views`)
+			return err
+		})
+	}
+	var during error
+	report, err := verify.Run(t.Context(), swapping{w.pool, func() { during = replace() }}, verify.Options{Settled: true})
+	require.NoError(t, err)
+	assert.True(t, report.OK(), report.Broken())
+	require.ErrorContains(t, during, "lock timeout", "the rebuild waits for the run")
+
+	require.NoError(t, replace(), "and goes on behind it")
+	report, err = verify.Run(t.Context(), w.pool, verify.Options{Settled: true})
+	require.NoError(t, err)
+	assert.True(t, report.OK(), report.Broken())
 }
 
 // What an execution takes is counted in each resource, in ledger and feed.
