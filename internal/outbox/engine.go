@@ -107,6 +107,9 @@ func (e *engine) loop() {
 		case r := <-e.scans:
 			e.scanning = false
 			e.scanned(r)
+			if e.afterScan != nil {
+				e.afterScan(r.order)
+			}
 		case r := <-e.calls:
 			e.calling--
 			e.published(r)

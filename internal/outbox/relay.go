@@ -146,9 +146,10 @@ type Relay struct {
 	metrics    *metrics
 	database   *outage
 
-	// beforeScan lets tests see where scans begin, beforeMark stand between publishing
-	// and marking.
+	// beforeScan lets tests see where scans begin, afterScan that they have ended,
+	// beforeMark stand between publishing and marking.
 	beforeScan func(order scanOrder)
+	afterScan  func(order scanOrder)
 	beforeMark func(ctx context.Context) error
 }
 
