@@ -272,7 +272,7 @@ func (r *rideLog) sweptAt(e history.Event) span {
 	at := r.clock.At(e.At)
 	found := span{call: linear.Forever, outcome: linear.Accepted}
 	for _, s := range r.sweeps {
-		if s.call-tolerance <= at && at <= s.returned+tolerance {
+		if s.call-tolerance <= at && at-tolerance <= s.returned { // which may be Forever
 			found.client, found.call, found.returned = s.client, min(found.call, s.call), max(found.returned, s.returned)
 		}
 	}
