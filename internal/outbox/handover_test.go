@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -81,7 +82,8 @@ func (b *bench) write(h *Handover, entries ...Entry) (all bool) {
 func TestHandedOverNeedsNoScan(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	h, r := b.handing(never(), time.Hour)
+	var scans atomic.Int64
+	h, r := b.handing(never(), time.Hour, func(r *Relay) { r.beforeScan = func(scanOrder) { scans.Add(1) } })
 	want := map[string]int{}
 	for i := range 30 {
 		assert.True(t, b.write(h, b.versioned("a"), b.versioned(fmt.Sprint("x", i)), b.versioned("a")), "nobody has to be woken")
@@ -89,7 +91,10 @@ func TestHandedOverNeedsNoScan(t *testing.T) {
 	}
 	b.published()
 	assert.Zero(t, b.order(want))
-	assert.InDelta(t, 90, testutil.ToFloat64(r.Relay.metrics.handed), 0)
+	// The pauses between scans that find nothing double, so a few look while this goes on.
+	// Each can come between the commit and the handing over of one transaction.
+	require.Less(t, scans.Load(), int64(20))
+	assert.GreaterOrEqual(t, testutil.ToFloat64(r.Relay.metrics.handed), float64(90-3*scans.Load()))
 }
 
 // TestHandedOverIsTheSameRecord: byte for byte what a scan would have read.
