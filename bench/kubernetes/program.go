@@ -100,7 +100,7 @@ func (p *plant) worker(ctx context.Context, name string, slots int) (*fleet.Memb
 
 // until waits until something has come true.
 func (p *plant) until(ctx context.Context, what string, ok func() (bool, error)) error {
-	return fleet.Until(ctx, p.timeout, what, ok)
+	return fleet.Until(ctx, p.timeout, 20*time.Millisecond, what, ok)
 }
 
 func newNamespace(name string) *corev1.Namespace {

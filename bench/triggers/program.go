@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/millrace/millrace/app"
+	"github.com/millrace/millrace/bench/internal/fleet"
 	"github.com/millrace/millrace/configs"
 	"github.com/millrace/millrace/internal/client"
 	"github.com/millrace/millrace/internal/execution"
@@ -170,22 +171,5 @@ func (p *plant) explained(ctx context.Context, id string, err error) error {
 
 // until waits until something has come true.
 func (b *bench) until(ctx context.Context, every time.Duration, what string, ok func() (bool, error)) error {
-	ctx, cancel := context.WithTimeout(ctx, b.timeout)
-	defer cancel()
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for {
-		yes, err := ok()
-		if err != nil {
-			return fmt.Errorf("until %s: %w", what, err)
-		}
-		if yes {
-			return nil
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return fmt.Errorf("until %s: %w", what, ctx.Err())
-		}
-	}
+	return fleet.Until(ctx, b.timeout, every, what, ok)
 }

@@ -108,7 +108,7 @@ func (f *Fleet) Start(ctx context.Context, name, roles string, settings ...strin
 	}
 	m := &Member{Name: name, Process: process}
 	f.members = append(f.members, m)
-	err = Until(ctx, f.timeout, name+" is ready", func() (bool, error) {
+	err = Until(ctx, f.timeout, 20*time.Millisecond, name+" is ready", func() (bool, error) {
 		if !process.Running() {
 			return false, errors.New("it has ended")
 		}
@@ -121,11 +121,11 @@ func (f *Fleet) Start(ctx context.Context, name, roles string, settings ...strin
 	return m, nil
 }
 
-// Until waits until something has come true, which it asks often.
-func Until(ctx context.Context, timeout time.Duration, what string, ok func() (bool, error)) error {
+// Until waits until something has come true, which it asks that often.
+func Until(ctx context.Context, timeout, every time.Duration, what string, ok func() (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	tick := time.NewTicker(20 * time.Millisecond)
+	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
 		yes, err := ok()
