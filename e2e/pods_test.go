@@ -279,7 +279,7 @@ func (g *podGround) result(in *installation, api *client.Client, p *program, dis
 		switch cause, reason, _ := strings.Cut(c, " "); {
 		case cause != topics.RequeuedFailed:
 		case slices.Contains(disruptions(), reason):
-			assert.True(t, disrupted, "%s lost its pod, which nobody has touched: %s", name, reason)
+			assert.True(t, disrupted, "%s lost its pod, which nobody has touched: %s\n%s", name, reason, in.story(p.id))
 		default:
 			failures++
 		}
@@ -306,6 +306,13 @@ func (g *podGround) outputLost(api *client.Client, p *program) bool {
 	var stderr bytes.Buffer
 	_, err := api.Output(g.t.Context(), p.id, "stderr", 0, &stderr)
 	return err == nil && strings.Contains(stderr.String(), "millrace: part of the output is missing")
+}
+
+// story tells in lines what happened to an execution, and when that was recorded.
+func (in *installation) story(id string) string {
+	in.t.Helper()
+	return strings.Join(in.texts(`SELECT DISTINCT ON (sequence) sequence || ' ' || type || ' ' || convert_from(value, 'UTF8')
+		FROM event_log WHERE subject = '`+id+`' ORDER BY sequence`), "\n")
 }
 
 // requeueCauses returns why each further attempt came about, with the reason of a failure.

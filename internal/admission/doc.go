@@ -28,7 +28,8 @@
 //     heads may be admitted, moved back by a step for each band of their priority.
 //
 // An execution that fits into no gap lets others pass for a limited time
-// (Config.Overtake). After that, nothing is let through until there is room for it.
+// (Config.Overtake). After that, nothing is let through until there is room for it. One that
+// finds no room in its executor's pool keeps back only what runs there, however full the class is.
 //
 // # Memory
 //

@@ -117,3 +117,32 @@ func TestAFullPoolHoldsUpItsOwnOnly(t *testing.T) {
 	assert.Equal(t, "f", last.flow.Executor, "one of the large ones")
 	assert.Equal(t, slots(2), last.Need)
 }
+
+// One that its pool has no room for keeps nothing from others when the class fills up, too:
+// free places of the class do not help it. When its pool has room, the class is kept for it.
+func TestAFullPoolDoesNotKeepTheClass(t *testing.T) {
+	t.Parallel()
+	w := newWorld(Config{Step: step}, pooled(workers(5, 5), 3, "f"))
+	w.executor = "f"
+	first := w.submit("a", 5, slots(2))
+	w.round(10, nil)
+	assert.Equal(t, "running", first.state)
+	large := w.submit("a", 5, slots(2)) // the pool has 1 left
+	w.executor = "e"
+	for range 8 {
+		w.submit("b", 1, slots(1))
+	}
+	w.round(100, nil)
+	assert.Equal(t, "queued", large.state)
+	assert.Len(t, w.of("running"), 9, "to the last slot of the class")
+	w.finish(w.of("running")[1]) // with the class full at first, too
+	w.submit("b", 1, slots(1))
+	w.round(100, nil)
+	assert.Len(t, w.of("running"), 9)
+
+	w.finish(first) // 2 slots of the class, and the pool
+	w.finish(w.of("running")[1])
+	w.submit("b", 1, slots(1))
+	w.round(1, nil)
+	assert.Equal(t, "running", large.state)
+}

@@ -217,8 +217,13 @@ func (m *model) judge(x *work) {
 		}
 	}
 	for _, other := range m.admissible() {
-		if !m.cap.Servable(other.flow.Executor, other.Need) || m.now.Sub(other.Ready) < m.cfg.Overtake ||
-			free.Holds(other.Need) && (other.flow.Executor != x.flow.Executor || m.fits(x.flow.Executor, other.Need)) {
+		if !m.cap.Servable(other.flow.Executor, other.Need) || m.now.Sub(other.Ready) < m.cfg.Overtake {
+			continue
+		}
+		// Room of the class is kept for what has room in its executor, that of an executor for its own.
+		keepsClass := !free.Holds(other.Need) && !m.full(other)
+		keepsExecutor := other.flow.Executor == x.flow.Executor && !m.fits(x.flow.Executor, other.Need)
+		if !keepsClass && !keepsExecutor {
 			continue
 		}
 		require.LessOrEqual(m, m.band(other), m.band(x), "%s has let others pass for long enough", other.ID)

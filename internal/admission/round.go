@@ -221,12 +221,13 @@ func (q *Queue) Next() (Pick, Choice) {
 			q.settle(l)
 			return Pick{Item: item, Flow: l.ID}, Oversize
 		}
-		if !free.Holds(item.Need) {
-			q.passOver(l, item)
-			continue
-		}
+		// First: what its executor has no room for gains nothing if the class is kept for it.
 		if q.round.full[l.Executor] || !q.holds(l.Executor, item.Need) {
 			q.passOverFull(l, item)
+			continue
+		}
+		if !free.Holds(item.Need) {
+			q.passOver(l, item)
 			continue
 		}
 		return q.choose(l, item), Chosen
