@@ -146,6 +146,11 @@ func (c *podCrasher) workload(point crash.Point) []*program {
 			want{state: client.TimedOut, reason: "run_limit", limit: "run", stdout: fixed("begun\n")})
 		limited.kind, limited.request.Limits = "run limit", &client.Limits{Run: "1s"}
 		all = append(all, &limited)
+	case "pods.cut_short":
+		late := run(client.ProcessSpec{Command: []string{"true"}, Image: "unreachable/image"},
+			want{state: client.TimedOut, reason: "run_limit", limit: "run", stdout: fixed("")})
+		late.kind, late.request.Limits = "run limit before it began", &client.Limits{Run: "1s"}
+		all = append(all, &late)
 	case "pods.given_up":
 		missing := run(client.ProcessSpec{Command: []string{"true"}, Image: "missing/image"},
 			want{state: client.Failed, reason: kubernetes.ReasonImageNotFound, stdout: fixed("")})

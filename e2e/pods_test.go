@@ -311,7 +311,7 @@ func (g *podGround) outputLost(api *client.Client, p *program) bool {
 // story tells in lines what happened to an execution, and when that was recorded.
 func (in *installation) story(id string) string {
 	in.t.Helper()
-	return strings.Join(in.texts(`SELECT DISTINCT ON (sequence) sequence || ' ' || type || ' ' || convert_from(value, 'UTF8')
+	return strings.Join(in.texts(`SELECT DISTINCT ON (sequence) sequence || ' ' || recorded_at || ' ' || type || ' ' || convert_from(value, 'UTF8')
 		FROM event_log WHERE subject = '`+id+`' ORDER BY sequence`), "\n")
 }
 

@@ -344,13 +344,19 @@ func (p Pods) Standing(ctx context.Context, after string, limit int) ([]pods.Sta
 }
 
 // Forgo implements pods.Ledger.
-func (p Pods) Forgo(ctx context.Context, pod pods.Pod) error {
+func (p Pods) Forgo(ctx context.Context, pod pods.Pod, verdict *pods.Verdict) error {
 	if checkID(pod.ExecutionID) != nil {
 		return nil
 	}
-	_, err := p.store.pool.Exec(ctx, `UPDATE execution_pods SET idle = true WHERE execution_id = $1::text::uuid AND uid = $2`, pod.ExecutionID, pod.UID)
+	if verdict != nil {
+		said := *verdict
+		said.Reason, said.Message = clip(said.Reason), clean(said.Message)
+		verdict = &said
+	}
+	_, err := p.store.pool.Exec(ctx, `UPDATE execution_pods SET verdict = $3, idle = CASE WHEN $3::jsonb IS NULL THEN true ELSE idle END
+		WHERE execution_id = $1::text::uuid AND uid = $2`, pod.ExecutionID, pod.UID, verdict)
 	if err != nil {
-		return fmt.Errorf("note that a pod has not begun: %w", err)
+		return fmt.Errorf("note that a pod is given up: %w", err)
 	}
 	return nil
 }
@@ -361,9 +367,9 @@ func (p Pods) Worked(ctx context.Context, run pods.Run) (pods.Last, bool, error)
 	if checkID(run.ExecutionID) != nil {
 		return last, false, nil
 	}
-	err := p.store.pool.QueryRow(ctx, `SELECT uid, namespace, name, phase, node FROM execution_pods
-		WHERE execution_id = $1::text::uuid AND first_attempt = $2 AND idle IS NOT TRUE ORDER BY created_at DESC, uid LIMIT 1`,
-		run.ExecutionID, run.First).Scan(&last.UID, &last.Namespace, &last.Name, &last.Phase, &last.Node)
+	err := p.store.pool.QueryRow(ctx, `SELECT uid, namespace, name, phase, node, verdict FROM execution_pods
+		WHERE execution_id = $1::text::uuid AND first_attempt = $2 AND (idle IS NOT TRUE OR verdict IS NOT NULL) ORDER BY created_at DESC, uid LIMIT 1`,
+		run.ExecutionID, run.First).Scan(&last.UID, &last.Namespace, &last.Name, &last.Phase, &last.Node, &last.Verdict)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return last, false, nil
 	}

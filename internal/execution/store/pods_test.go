@@ -314,7 +314,7 @@ func TestWhichPodsMayHaveWorked(t *testing.T) {
 	none(pods.Run{ExecutionID: e.ID, First: 2})
 
 	// Given up before it began; what is told later does not change that.
-	require.NoError(t, b.Pods().Forgo(t.Context(), pod(1)))
+	require.NoError(t, b.Pods().Forgo(t.Context(), pod(1), nil))
 	none(run)
 	b.record(pods.Fact{Pod: pod(1), Phase: pods.Failed, At: podTime, Reason: "ErrImagePull"}, pods.Fact{Pod: pod(1), Phase: pods.Deleted, At: podTime})
 	none(run)
@@ -325,15 +325,29 @@ func TestWhichPodsMayHaveWorked(t *testing.T) {
 
 	// One that began after all.
 	b.record(facts(pod(3), pods.Created)...)
-	require.NoError(t, b.Pods().Forgo(t.Context(), pod(3)))
+	require.NoError(t, b.Pods().Forgo(t.Context(), pod(3), nil))
 	b.record(facts(pod(3), pods.Created, pods.Scheduled, pods.Running, pods.Succeeded, pods.Deleted)...)
 	last, known = worked(run)
 	assert.True(t, known)
 	assert.Equal(t, pod(3), last.Pod)
 	assert.Equal(t, pods.Deleted, last.Phase)
 
-	require.NoError(t, b.Pods().Forgo(t.Context(), podOf("no-uuid", 1)))
-	require.NoError(t, b.Pods().Forgo(t.Context(), pod(4)), "what is not known is passed over")
+	require.NoError(t, b.Pods().Forgo(t.Context(), podOf("no-uuid", 1), nil))
+	require.NoError(t, b.Pods().Forgo(t.Context(), pod(4), nil), "what is not known is passed over")
+
+	// One that was taken away: what was noted then counts, whatever is told of the pod.
+	after := podTime.Add(time.Second)
+	b.record(pods.Fact{Pod: pod(5), Phase: pods.Created, At: after}, pods.Fact{Pod: pod(5), Phase: pods.Failed, At: after, Reason: "Pending", Idle: true})
+	verdict := &pods.Verdict{Outcome: executor.TimedOut, Reason: "run_limit", Message: "too late\x00", Retryable: true, Disrupted: true}
+	require.NoError(t, b.Pods().Forgo(t.Context(), pod(5), verdict))
+	last, known = worked(run)
+	assert.True(t, known)
+	verdict.Message = "too late"
+	assert.Equal(t, pods.Last{Pod: pod(5), Phase: pods.Failed, Verdict: verdict}, last)
+	// The attempt that found it still there gives it up for something that is no end.
+	require.NoError(t, b.Pods().Forgo(t.Context(), pod(5), nil))
+	last, _ = worked(run)
+	assert.Equal(t, pod(3), last.Pod)
 }
 
 func TestStandingPods(t *testing.T) {

@@ -95,7 +95,7 @@ func (a *attempt) follow() executor.Result {
 		if stuck {
 			// That it is stuck is only true as long as nothing changes. One that is stuck in
 			// its deletion needs force.
-			if a.giveUp(v.pod, deletion{unchanged: true, force: v.pod.DeletionTimestamp != nil}) {
+			if a.giveUp(v.pod, result, deletion{unchanged: true, force: v.pod.DeletionTimestamp != nil}) {
 				crash.At("pods.given_up")
 				a.metrics.stuck.WithLabelValues(result.Reason).Inc()
 				return result
@@ -155,7 +155,7 @@ func (a *attempt) conclude(p *corev1.Pod, result executor.Result) executor.Resul
 	case a.stop.Err() != nil && !a.output.complete():
 		// The end is there, but its output is not, and there is somebody who can read it.
 		return a.end(context.Cause(a.stop))
-	case result.Outcome == executor.Abandoned && !a.giveUp(p, deletion{}):
+	case result.Outcome == executor.Abandoned && !a.giveUp(p, result, deletion{}):
 		return a.end(context.Cause(a.work))
 	}
 	return result
@@ -173,10 +173,10 @@ func (a *attempt) vanished(p *corev1.Pod) executor.Result {
 	return result
 }
 
-// giveUp deletes a pod that is of no use, and waits until it is gone. It is false when the
-// pod has changed meanwhile, or the attempt is to stop.
-func (a *attempt) giveUp(p *corev1.Pod, d deletion) bool {
-	err := a.recorder.forgo(a.work, p)
+// giveUp deletes a pod that is of no use, for what the attempt ends with then, and waits until
+// it is gone. It is false when the pod has changed meanwhile, or the attempt is to stop.
+func (a *attempt) giveUp(p *corev1.Pod, result executor.Result, d deletion) bool {
+	err := a.recorder.forgo(a.work, p, result)
 	if err == nil {
 		err = a.erase(a.work, p, d)
 	}

@@ -124,9 +124,9 @@ func (b *beginning) pod() (*corev1.Pod, *executor.Result) {
 	return nil, &result
 }
 
-// lost says what the run has come to when it had a pod, which may have done something of the
-// work, and that is not there any more: it is not begun anew behind anybody's back. It is not
-// certain when the attempt is to stop.
+// lost says what the run has come to when it had a pod that is not there any more: what was
+// noted before it was taken away, or else that it was lost, if it may have done something of the
+// work. It is not begun anew behind anybody's back. It is not certain when the attempt is to stop.
 func (b *beginning) lost() (result *executor.Result, certain bool) {
 	last, known, err := b.recorder.worked(b.work, pods.Run{ExecutionID: b.task.ExecutionID, First: b.task.Origin()})
 	switch {
@@ -134,6 +134,9 @@ func (b *beginning) lost() (result *executor.Result, certain bool) {
 		return nil, false
 	case !known:
 		return nil, true
+	}
+	if v := last.Verdict; v != nil {
+		return &executor.Result{Outcome: v.Outcome, Reason: v.Reason, Message: v.Message, Retryable: v.Retryable, Disrupted: v.Disrupted}, true
 	}
 	b.metrics.vanished.Inc()
 	return new(forgotten(last)), true
@@ -186,7 +189,7 @@ func (b *beginning) configure(p *corev1.Pod) (bool, *executor.Result) {
 	}
 	if result, refused := Refused(err); refused {
 		b.metrics.refused.WithLabelValues(result.Reason).Inc()
-		if b.giveUp(p, deletion{}) { // without it the pod would wait for ever
+		if b.giveUp(p, result, deletion{}) { // without it the pod would wait for ever
 			return false, &result
 		}
 		return false, nil
@@ -205,7 +208,7 @@ func (b *beginning) found(p *corev1.Pod) (bool, *executor.Result) {
 		return false, nil
 	}
 	if result, foreign := b.builder.Clash(there, b.task); foreign {
-		if b.giveUp(p, deletion{}) {
+		if b.giveUp(p, result, deletion{}) {
 			return false, &result
 		}
 		return false, nil

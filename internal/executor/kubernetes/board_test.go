@@ -139,7 +139,7 @@ type ledgerFunc func(facts []pods.Fact) error
 func (f ledgerFunc) Record(_ context.Context, facts []pods.Fact) error              { return f(facts) }
 func (f ledgerFunc) Wanted(context.Context, []pods.Run) ([]bool, error)             { return nil, nil }
 func (f ledgerFunc) Standing(context.Context, string, int) ([]pods.Standing, error) { return nil, nil }
-func (f ledgerFunc) Forgo(context.Context, pods.Pod) error                          { return nil }
+func (f ledgerFunc) Forgo(context.Context, pods.Pod, *pods.Verdict) error           { return nil }
 func (f ledgerFunc) Worked(context.Context, pods.Run) (pods.Last, bool, error) {
 	return pods.Last{}, false, nil
 }

@@ -12,8 +12,8 @@ import (
 
 // expire ends a pod whose run limit has passed. It is not deleted: its node ends it, as it
 // does where no worker lives, and the pod tells why it has ended to the attempt that follows
-// if this worker dies before it does. Otherwise that one would find nothing, and begin anew. A
-// pod that has not begun is given up, as nothing is lost with it.
+// if this worker dies before it does. One that has not begun, or does not end, is deleted, and
+// that it was for its run limit is noted before.
 func (a *attempt) expire() executor.Result {
 	for a.held.Err() == nil {
 		p, err := a.find(a.held)
@@ -41,9 +41,15 @@ func (a *attempt) expire() executor.Result {
 
 // expired is the end of an attempt at its run limit whose pod is gone.
 func (a *attempt) expired() executor.Result {
+	crash.At("pods.cut_short")
 	a.output.finish()
 	a.discardConfig(a.held)
 	return executor.Stopped(executor.ErrRunLimit)
+}
+
+// overdue notes of a pod that it is about to be deleted for its run limit.
+func (a *attempt) overdue(p *corev1.Pod) error {
+	return a.recorder.forgo(a.held, p, executor.Stopped(executor.ErrRunLimit))
 }
 
 // shorten has the node of a pod end it, and waits until it has ended, or is gone, or has
@@ -53,7 +59,7 @@ func (a *attempt) shorten(p *corev1.Pod) error {
 	case p.DeletionTimestamp != nil:
 		return a.erase(a.held, p, deletion{}) // somebody was quicker
 	case startedAt(p).IsZero():
-		err := a.recorder.forgo(a.held, p)
+		err := a.overdue(p)
 		if err == nil {
 			err = a.erase(a.held, p, deletion{unchanged: true})
 		}
@@ -69,6 +75,9 @@ func (a *attempt) shorten(p *corev1.Pod) error {
 	case err != nil && a.held.Err() == nil:
 		a.log.WarnContext(a.held, "the cluster does not let the deadline of a pod be changed, so it is deleted at its run limit",
 			"namespace", p.Namespace, "pod", p.Name, "error", err)
+		if err := a.overdue(p); err != nil {
+			return err
+		}
 		return a.erase(a.held, p, deletion{})
 	case err != nil:
 		return err
@@ -76,6 +85,9 @@ func (a *attempt) shorten(p *corev1.Pod) error {
 	a.board.show(trim(now))
 	ended, err := a.await(a.held, p, func(p *corev1.Pod) bool { return over(p) || p.DeletionTimestamp != nil })
 	if ended || err != nil {
+		return err
+	}
+	if err := a.overdue(p); err != nil {
 		return err
 	}
 	return a.force(a.held, p)

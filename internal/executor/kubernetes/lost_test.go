@@ -1,6 +1,8 @@
 package kubernetes_test
 
 import (
+	"encoding/json"
+	"slices"
 	"testing"
 	"time"
 
@@ -150,4 +152,54 @@ func TestAPodThatHasNotBegunIsGivenUpAtItsRunLimit(t *testing.T) {
 	a.Cancel(executor.ErrRunLimit)
 	assert.Equal(t, executor.TimedOut, a.Wait(t).Outcome)
 	s.empty(task.ExecutionID)
+}
+
+// What a pod is taken away for is what its run has come to, also when the worker dies the
+// moment the pod goes: nothing is begun anew, and nobody is told that the pod was lost.
+func TestWhatAPodWasTakenAwayForIsWhatItsRunHasComeTo(t *testing.T) {
+	t.Parallel()
+	s := newSide(t)
+	for name, c := range map[string]struct {
+		needs executor.Needs
+		spec  json.RawMessage
+		limit bool
+		want  executor.Result
+	}{
+		"its run limit, before it began": {
+			needs: executor.Needs{CPUMillis: 1_000_000}, spec: script("true"), limit: true, want: executor.Stopped(executor.ErrRunLimit),
+		},
+		"an image that is not there": {
+			spec: spec(map[string]any{"command": []string{"true"}, "image": "missing/image"}),
+			want: executor.Result{Outcome: executor.Failed, Reason: kubernetes.ReasonImageNotFound},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			first, kill := s.worker()
+			one := taskOf(c.spec)
+			one.Needs = c.needs
+			s.Gate().Inject(faults.Fault{Match: faults.On("delete", "pods"), Times: 1, Lost: true, Hit: func(faults.Call) { go kill() }})
+			a := executortest.StartTask(t, first, one, long)
+			s.known(one, pods.Created)
+			if c.limit {
+				a.Cancel(executor.ErrRunLimit)
+			}
+			require.Eventually(t, func() bool { return s.pod(one) == nil }, executortest.Patience, 5*time.Millisecond)
+			a.Lease.Extend(0)
+			require.Equal(t, executor.Abandoned, a.Wait(t).Outcome)
+			kill()
+
+			second, _ := s.worker()
+			two := one
+			two.First, two.Attempt, two.Needs = 1, 2, executor.Needs{}
+			result := executortest.StartTask(t, second, two, long).Wait(t)
+			assert.Equal(t, c.want.Outcome, result.Outcome)
+			assert.Equal(t, c.want.Reason, result.Reason)
+			assert.Equal(t, c.want.Retryable, result.Retryable)
+			assert.NotEmpty(t, result.Message)
+			made := slices.DeleteFunc(s.book.phases(runOf(one)), func(p pods.Phase) bool { return p != pods.Created })
+			assert.Len(t, made, 1)
+			second.Settle(t.Context(), two)
+			s.empty(one.ExecutionID)
+		})
+	}
 }

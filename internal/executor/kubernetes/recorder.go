@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/millrace/millrace/internal/executor"
 	"github.com/millrace/millrace/internal/executor/pods"
 )
 
@@ -190,13 +191,23 @@ func (r *recorder) insisted(ctx context.Context, what string, do func(context.Co
 	}
 }
 
-// forgo notes that a pod is about to be given up, unless it has begun.
-func (r *recorder) forgo(ctx context.Context, p *corev1.Pod) error {
+// forgo notes that a pod is about to be taken away, and what its run has come to. Where that
+// is nothing, since the work is offered again (Abandoned), the pod must not have begun.
+//
+// That the cluster does not say that a pod has begun is not enough otherwise: its node may
+// start it before it learns of the deletion, and nobody sees that if this worker dies.
+func (r *recorder) forgo(ctx context.Context, p *corev1.Pod, result executor.Result) error {
 	pod, ours := PodOf(p)
-	if !ours || !startedAt(p).IsZero() {
+	if !ours {
 		return nil
 	}
-	return r.insisted(ctx, "forgo", func(ctx context.Context) error { return r.ledger.Forgo(ctx, pod) })
+	var verdict *pods.Verdict
+	if result.Outcome != executor.Abandoned {
+		verdict = &pods.Verdict{
+			Outcome: result.Outcome, Reason: result.Reason, Message: result.Message, Retryable: result.Retryable, Disrupted: result.Disrupted,
+		}
+	}
+	return r.insisted(ctx, "forgo", func(ctx context.Context) error { return r.ledger.Forgo(ctx, pod, verdict) })
 }
 
 // worked returns the pod of a run that may have done something of the work, if any did.

@@ -51,6 +51,7 @@ type book struct {
 	facts    map[string][]pods.Fact // by UID, each phase once
 	unwanted map[pods.Run]bool
 	idle     map[string]bool // by UID
+	verdicts map[string]*pods.Verdict
 	broken   bool
 	refusals int
 }
@@ -81,7 +82,7 @@ func (b *book) check() error {
 }
 
 func newBook() *book {
-	return &book{facts: map[string][]pods.Fact{}, unwanted: map[pods.Run]bool{}, idle: map[string]bool{}}
+	return &book{facts: map[string][]pods.Fact{}, unwanted: map[pods.Run]bool{}, idle: map[string]bool{}, verdicts: map[string]*pods.Verdict{}}
 }
 
 // Record implements pods.Ledger.
@@ -132,11 +133,12 @@ func (b *book) Standing(_ context.Context, after string, most int) ([]pods.Stand
 }
 
 // Forgo implements pods.Ledger.
-func (b *book) Forgo(_ context.Context, pod pods.Pod) error {
+func (b *book) Forgo(_ context.Context, pod pods.Pod, verdict *pods.Verdict) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.facts[pod.UID]) > 0 {
-		b.idle[pod.UID] = true
+		b.verdicts[pod.UID] = verdict
+		b.idle[pod.UID] = b.idle[pod.UID] || verdict == nil
 	}
 	return b.check()
 }
@@ -147,8 +149,8 @@ func (b *book) Worked(_ context.Context, run pods.Run) (pods.Last, bool, error) 
 	defer b.mu.Unlock()
 	for uid, facts := range b.facts {
 		f := facts[len(facts)-1]
-		if f.ExecutionID == run.ExecutionID && f.First == run.First && !b.idle[uid] {
-			return pods.Last{Pod: f.Pod, Phase: f.Phase, Node: f.Node}, true, b.check()
+		if f.ExecutionID == run.ExecutionID && f.First == run.First && (!b.idle[uid] || b.verdicts[uid] != nil) {
+			return pods.Last{Pod: f.Pod, Phase: f.Phase, Node: f.Node, Verdict: b.verdicts[uid]}, true, b.check()
 		}
 	}
 	return pods.Last{}, false, b.check()

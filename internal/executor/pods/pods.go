@@ -13,6 +13,8 @@ package pods
 import (
 	"context"
 	"time"
+
+	"github.com/millrace/millrace/internal/executor"
 )
 
 // Pod says which pod is meant.
@@ -75,6 +77,18 @@ type Last struct {
 	Pod
 	Phase Phase
 	Node  string
+	// Verdict is what was noted before it was taken away; nil if nothing was.
+	Verdict *Verdict
+}
+
+// Verdict is what a run has come to whose pod is taken away before that is recorded. The
+// members are those of executor.Result.
+type Verdict struct {
+	Outcome   executor.Outcome `json:"outcome"`
+	Reason    string           `json:"reason"`
+	Message   string           `json:"message"`
+	Retryable bool             `json:"retryable,omitempty"`
+	Disrupted bool             `json:"disrupted,omitempty"`
 }
 
 // Ledger is where it is kept what has become of pods, and whose they are. It is safe for
@@ -90,11 +104,12 @@ type Ledger interface {
 	// Standing returns up to max pods that were created and not deleted, in the order of
 	// their UIDs, beginning behind after.
 	Standing(ctx context.Context, after string, max int) ([]Standing, error)
-	// Forgo notes that a pod is about to be given up that has not begun, so that it counts as
-	// idle whatever becomes of whoever gives it up. One of which it is told that it runs after
-	// all is not idle any more. A pod that is not known is passed over.
-	Forgo(ctx context.Context, pod Pod) error
-	// Worked returns the latest pod of a run that may have done something of the work, which
-	// is every one but the idle ones; false if none is known.
+	// Forgo notes that a pod is about to be taken away, so that it is known whatever becomes of
+	// whoever does it. With a verdict that is what the run has come to, even if the pod begins
+	// after all. Without one the pod has not begun, and the run may have another: it is idle,
+	// unless it is told that it runs. A pod that is not known is passed over.
+	Forgo(ctx context.Context, pod Pod, verdict *Verdict) error
+	// Worked returns the latest pod of a run that may have done something of the work, or that
+	// has a verdict, which is every one but the idle ones; false if none is known.
 	Worked(ctx context.Context, run Run) (Last, bool, error)
 }

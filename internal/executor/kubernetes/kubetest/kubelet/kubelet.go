@@ -16,7 +16,8 @@
 // # Images
 //
 // Config.Pull says which images there are. By default all of them, except those whose
-// name has a part "missing": these fail with ErrImagePull and ImagePullBackOff.
+// name has a part "missing", or "unreachable" for a registry that does not answer: these fail
+// with ErrImagePull and ImagePullBackOff.
 //
 // # Crash behaviour
 //
@@ -138,11 +139,14 @@ func Start(ctx context.Context, c Config) (*Kubelet, error) {
 	return k, nil
 }
 
-// pullDefault finds all images but those that are named missing.
+// pullDefault finds all images but those that are named missing or unreachable.
 func pullDefault(image string) error {
 	name, _, _ := strings.Cut(image, "@")
 	for part := range strings.FieldsFuncSeq(name, func(r rune) bool { return r == '/' || r == ':' || r == '-' }) {
-		if part == "missing" {
+		switch part {
+		case "unreachable":
+			return fmt.Errorf("failed to pull and unpack image %q: failed to resolve reference %q: dial tcp: i/o timeout", image, image)
+		case "missing":
 			return fmt.Errorf("failed to pull and unpack image %q: failed to resolve reference %q: %s: not found", image, image, image)
 		}
 	}
