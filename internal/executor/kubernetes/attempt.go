@@ -25,6 +25,8 @@ type attempt struct {
 	// news is signalled when the pod has changed.
 	news   <-chan struct{}
 	output *output
+	// doomed: the pod was being deleted when the attempt found it.
+	doomed bool
 }
 
 // Run runs one attempt: it makes the pod of the run, or finds it, and waits for its end. See
@@ -93,6 +95,7 @@ func (a *attempt) follow() executor.Result {
 		}
 		result, next, stuck := Stuck(v.pod, time.Now(), a.cfg.Patience)
 		if stuck {
+			result = a.noted(result)
 			// That it is stuck is only true as long as nothing changes. One that is stuck in
 			// its deletion needs force.
 			if a.giveUp(v.pod, result, deletion{unchanged: true, force: v.pod.DeletionTimestamp != nil}) {
@@ -158,6 +161,22 @@ func (a *attempt) conclude(p *corev1.Pod, result executor.Result) executor.Resul
 	case result.Outcome == executor.Abandoned && !a.giveUp(p, result, deletion{}):
 		return a.end(context.Cause(a.work))
 	}
+	return a.noted(result)
+}
+
+// noted returns what the pod was taken away for, if it was so by an attempt before this one
+// that did not get to report it. What the work came to by itself meanwhile counts first.
+func (a *attempt) noted(result executor.Result) executor.Result {
+	if !a.doomed || !result.Disrupted {
+		return result
+	}
+	last, known, err := a.recorder.worked(a.held, a.task)
+	switch {
+	case err != nil:
+		return executor.Stopped(executor.ErrLeaseLost)
+	case known && last.Verdict != nil:
+		return resultOf(*last.Verdict)
+	}
 	return result
 }
 
@@ -170,7 +189,7 @@ func (a *attempt) vanished(p *corev1.Pod) executor.Result {
 	}
 	a.output.finish()
 	a.discardConfig(a.held)
-	return result
+	return a.noted(result)
 }
 
 // giveUp deletes a pod that is of no use, for what the attempt ends with then, and waits until

@@ -9,7 +9,6 @@ import (
 
 	"github.com/millrace/millrace/internal/crash"
 	"github.com/millrace/millrace/internal/executor"
-	"github.com/millrace/millrace/internal/executor/pods"
 )
 
 // beginning brings an attempt to where its pod is there and carries its number.
@@ -128,15 +127,15 @@ func (b *beginning) pod() (*corev1.Pod, *executor.Result) {
 // noted before it was taken away, or else that it was lost, if it may have done something of the
 // work. It is not begun anew behind anybody's back. It is not certain when the attempt is to stop.
 func (b *beginning) lost() (result *executor.Result, certain bool) {
-	last, known, err := b.recorder.worked(b.work, pods.Run{ExecutionID: b.task.ExecutionID, First: b.task.Origin()})
+	last, known, err := b.recorder.worked(b.work, b.task)
 	switch {
 	case err != nil:
 		return nil, false
 	case !known:
 		return nil, true
 	}
-	if v := last.Verdict; v != nil {
-		return &executor.Result{Outcome: v.Outcome, Reason: v.Reason, Message: v.Message, Retryable: v.Retryable, Disrupted: v.Disrupted}, true
+	if last.Verdict != nil {
+		return new(resultOf(*last.Verdict)), true
 	}
 	b.metrics.vanished.Inc()
 	return new(forgotten(last)), true
@@ -148,7 +147,7 @@ func (b *beginning) adopt(p *corev1.Pod) (*corev1.Pod, *executor.Result) {
 	if result, foreign := b.builder.Clash(p, b.task); foreign {
 		return nil, &result
 	}
-	b.look = true
+	b.look, b.doomed = true, p.DeletionTimestamp != nil
 	switch n := attemptOf(p); {
 	case n > b.task.Attempt:
 		return nil, new(executor.Stopped(executor.ErrLeaseLost))

@@ -128,12 +128,25 @@ func (e *Executor) delete(ctx context.Context, p *corev1.Pod, d deletion) error 
 		e.board.absent(keyOf(p), p.UID)
 		return nil
 	case apierrors.IsConflict(err) && d.unchanged:
-		return errChanged
+		return e.changed(ctx, p)
 	case apierrors.IsConflict(err): // another pod has its name by now
 		e.board.absent(keyOf(p), p.UID)
 		return nil
 	}
 	return err
+}
+
+// changed looks why a pod is not any more as it was when its deletion was decided. The error is
+// errChanged, unless that is its deletion itself, the answer to which was lost.
+func (e *Executor) changed(ctx context.Context, p *corev1.Pod) error {
+	now, err := e.get(ctx, keyOf(p))
+	if err != nil {
+		return err
+	}
+	if now != nil && now.UID == p.UID && (now.DeletionTimestamp == nil || p.DeletionTimestamp != nil || begun(now)) {
+		return errChanged
+	}
+	return nil
 }
 
 // erase deletes a pod and waits until it is gone, by force where its node does not answer.

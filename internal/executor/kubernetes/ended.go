@@ -32,7 +32,7 @@ func Ended(p *corev1.Pod) (executor.Result, bool) {
 	if result, ok := disrupted(p); ok && !byItself && (t == nil || t.ExitCode != 0 || p.DeletionTimestamp != nil) {
 		return withExit(result, t), true
 	}
-	if p.DeletionTimestamp != nil && !byItself && t != nil {
+	if p.DeletionTimestamp != nil && !byItself && (t != nil || p.Status.Phase == corev1.PodFailed) {
 		return withExit(deleted(p), t), true
 	}
 	return exited(p, t), true
@@ -48,6 +48,15 @@ func Gone(p *corev1.Pod) executor.Result {
 		return result
 	}
 	return deleted(p)
+}
+
+// verdictOf and resultOf turn a Result into what the ledger keeps of it, and back.
+func verdictOf(r executor.Result) pods.Verdict {
+	return pods.Verdict{Outcome: r.Outcome, Reason: r.Reason, Message: r.Message, Retryable: r.Retryable, Disrupted: r.Disrupted}
+}
+
+func resultOf(v pods.Verdict) executor.Result {
+	return executor.Result{Outcome: v.Outcome, Reason: v.Reason, Message: v.Message, Retryable: v.Retryable, Disrupted: v.Disrupted}
 }
 
 // forgotten is what a run has come to whose pod is gone while nobody watched it.

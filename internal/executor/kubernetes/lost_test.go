@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/millrace/millrace/internal/executor"
 	"github.com/millrace/millrace/internal/executor/executortest"
@@ -35,6 +36,17 @@ func (s *side) remove(task executor.Task) {
 	s.t.Helper()
 	require.NoError(s.t, s.Admin().CoreV1().Pods(s.namespace).Delete(s.t.Context(), kubernetes.Name(task.ExecutionID, task.Origin()), metav1.DeleteOptions{}))
 	require.Eventually(s.t, func() bool { return s.pod(task) == nil }, executortest.Patience, 5*time.Millisecond)
+}
+
+// hold has the pod of a task stay after its deletion, or not any more.
+func (s *side) hold(task executor.Task, on bool) {
+	patch := `{"metadata":{"finalizers":null}}`
+	if on {
+		patch = `{"metadata":{"finalizers":["test.example/stay"]}}`
+	}
+	_, err := s.Admin().CoreV1().Pods(s.namespace).Patch(s.t.Context(), kubernetes.Name(task.ExecutionID, task.Origin()), types.MergePatchType,
+		[]byte(patch), metav1.PatchOptions{})
+	assert.NoError(s.t, err)
 }
 
 // A run whose pod somebody has deleted while there was no worker is not begun again behind
@@ -202,4 +214,63 @@ func TestWhatAPodWasTakenAwayForIsWhatItsRunHasComeTo(t *testing.T) {
 			s.empty(one.ExecutionID)
 		})
 	}
+}
+
+// A deletion whose answer is lost has happened all the same: the pod has changed, but by us.
+func TestAPodIsGivenUpThoughTheAnswerToItsDeletionIsLost(t *testing.T) {
+	t.Parallel()
+	s := newSide(t)
+	e, _ := s.worker(func(c *kubernetes.Config) { c.Patience.Schedule = time.Second })
+	task := taskOf(script("true"))
+	task.Needs.CPUMillis = 1_000_000
+	deletion, asked := faults.On("delete", "pods"), make(chan int, 1)
+	for _, f := range []faults.Fault{
+		{Dropped: true, Hit: func(faults.Call) { s.hold(task, true) }}, // it stays for a while after its deletion
+		{},           // refused, since it has changed
+		{Lost: true}, // with how it is now
+		{Hit: func(faults.Call) { asked <- s.Gate().Seen("get", "pods") }},
+	} {
+		f.Match, f.Times = deletion, 1
+		s.Gate().Inject(f)
+	}
+	a := executortest.StartTask(t, e, task, long)
+	before := <-asked
+	require.Eventually(t, func() bool { return s.Gate().Seen("get", "pods") > before }, executortest.Patience, 5*time.Millisecond)
+	s.hold(task, false)
+	result := a.Wait(t)
+	assert.Equal(t, executor.Abandoned, result.Outcome)
+	assert.Equal(t, kubernetes.ReasonUnschedulable, result.Reason, result.Message)
+	s.empty(task.ExecutionID)
+}
+
+// A pod may begin while it is deleted, before anybody hears of either, and the worker dies.
+// Whoever finds it says what it is deleted for, and not that it was lost.
+func TestAPodThatBeginsWhileItIsTakenAway(t *testing.T) {
+	t.Parallel()
+	s := newSide(t)
+	first, kill := s.worker()
+	one := taskOf(script(beat))
+	a := executortest.StartTask(t, first, one, long)
+	s.known(one, pods.Running)
+	kill()
+	a.Lease.Extend(0)
+	a.Wait(t)
+	s.hold(one, true)
+	limit := executor.Stopped(executor.ErrRunLimit)
+	pod, ours := kubernetes.PodOf(s.pod(one))
+	require.True(t, ours)
+	require.NoError(t, s.book.Forgo(t.Context(), pod, &pods.Verdict{Outcome: limit.Outcome, Reason: limit.Reason, Message: limit.Message, Retryable: limit.Retryable}))
+	require.NoError(t, s.Admin().CoreV1().Pods(s.namespace).Delete(t.Context(), s.pod(one).Name, metav1.DeleteOptions{}))
+
+	second, _ := s.worker()
+	two := one
+	two.First, two.Attempt = 1, 2
+	b := executortest.StartTask(t, second, two, long)
+	result := b.Wait(t)
+	assert.Equal(t, executor.TimedOut, result.Outcome, result.Message)
+	assert.Equal(t, limit.Reason, result.Reason)
+	assert.Contains(t, b.Stdout(), "beat")
+	s.hold(one, false)
+	second.Settle(t.Context(), two)
+	s.empty(one.ExecutionID)
 }

@@ -203,15 +203,15 @@ func (r *recorder) forgo(ctx context.Context, p *corev1.Pod, result executor.Res
 	}
 	var verdict *pods.Verdict
 	if result.Outcome != executor.Abandoned {
-		verdict = &pods.Verdict{
-			Outcome: result.Outcome, Reason: result.Reason, Message: result.Message, Retryable: result.Retryable, Disrupted: result.Disrupted,
-		}
+		verdict = new(verdictOf(result))
 	}
 	return r.insisted(ctx, "forgo", func(ctx context.Context) error { return r.ledger.Forgo(ctx, pod, verdict) })
 }
 
-// worked returns the pod of a run that may have done something of the work, if any did.
-func (r *recorder) worked(ctx context.Context, run pods.Run) (last pods.Last, known bool, err error) {
+// worked returns the pod of a task's run that may have done something of the work, or has a
+// verdict, if there was one.
+func (r *recorder) worked(ctx context.Context, task executor.Task) (last pods.Last, known bool, err error) {
+	run := pods.Run{ExecutionID: task.ExecutionID, First: task.Origin()}
 	err = r.insisted(ctx, "worked", func(ctx context.Context) (err error) {
 		last, known, err = r.ledger.Worked(ctx, run)
 		return err
