@@ -138,7 +138,7 @@ func TestAllFormsOfATimeAgree(t *testing.T) {
 		want := time.UnixMicro(micros).UTC()
 		zone := time.FixedZone("", rapid.IntRange(-18*60, 18*60).Draw(t, "offset")*60)
 		seconds := new(big.Rat).SetFrac64(micros, 1_000_000)
-		for _, form := range []string{
+		forms := []string{
 			want.Format(time.RFC3339Nano),
 			want.In(zone).Format(time.RFC3339Nano),
 			want.In(zone).Format("2006-01-02T15:04:05.000000-0700"),
@@ -147,9 +147,13 @@ func TestAllFormsOfATimeAgree(t *testing.T) {
 			strconv.FormatInt(micros, 10),
 			strconv.FormatInt(micros, 10) + "000",
 			new(big.Rat).SetFrac64(micros, 1000).FloatString(3),
-			// What a program makes of it that keeps seconds as a binary fraction.
-			strconv.FormatFloat(float64(micros)/1e6, 'g', -1, 64),
-		} {
+		}
+		// What a program makes of it that keeps seconds as a binary fraction. From 2^33 on, in 2242,
+		// such a fraction does not tell microseconds apart.
+		if micros < 1_000_000<<33 {
+			forms = append(forms, strconv.FormatFloat(float64(micros)/1e6, 'g', -1, 64))
+		}
+		for _, form := range forms {
 			got, err := lifecycle.ParseTimestamp(form)
 			require.NoError(t, err, form)
 			assert.Equal(t, want, got, form)
