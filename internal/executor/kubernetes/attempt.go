@@ -183,11 +183,15 @@ func (a *attempt) noted(result executor.Result) executor.Result {
 // vanished is the end of a pod that somebody else has deleted.
 func (a *attempt) vanished(p *corev1.Pod) executor.Result {
 	a.metrics.vanished.Inc()
-	result, ok := Ended(p)
-	if !ok || result.Outcome == executor.Abandoned {
+	result, ended := Ended(p)
+	if !ended || result.Outcome == executor.Abandoned {
 		result = Gone(p)
 	}
-	a.output.finish()
+	byItself := ended && !result.Disrupted
+	if byItself && begun(p) {
+		a.output.begin(p.UID)
+	}
+	a.output.finish(byItself)
 	a.discardConfig(a.held)
 	return a.noted(result)
 }
@@ -239,7 +243,7 @@ func (a *attempt) end(cause error) executor.Result {
 		a.output.abandon()
 		return executor.Stopped(executor.ErrLeaseLost)
 	}
-	a.output.finish()
+	a.output.finish(false)
 	a.discardConfig(a.held)
 	return stopped
 }

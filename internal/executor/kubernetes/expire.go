@@ -42,7 +42,7 @@ func (a *attempt) expire() executor.Result {
 // expired is the end of an attempt at its run limit whose pod is gone.
 func (a *attempt) expired() executor.Result {
 	crash.At("pods.cut_short")
-	a.output.finish()
+	a.output.finish(false)
 	a.discardConfig(a.held)
 	return executor.Stopped(executor.ErrRunLimit)
 }

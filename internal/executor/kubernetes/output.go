@@ -28,8 +28,10 @@ type output struct {
 	stop      context.CancelFunc
 	// read is closed when everything was.
 	read chan struct{}
-	// partly: nobody expects the end, since the pod was deleted.
+	// partly: nobody expects the end, since the pod was deleted while its program ran.
 	partly bool
+	// cut: the end is expected, and was not had in time.
+	cut bool
 }
 
 func newOutput(e *Executor, k key, c *capture.Capture, hint func()) *output {
@@ -82,9 +84,10 @@ func (o *output) drain(ctx context.Context, p *corev1.Pod) {
 // lastWords is how long the output of a pod that is gone may still come.
 const lastWords = 2 * time.Second
 
-// finish reads what is still on its way of a pod that was deleted.
-func (o *output) finish() {
-	o.partly = true
+// finish reads what is still on its way of a pod that is gone. whole says that its program had
+// ended by itself before, so that what cannot be had of its output is missing.
+func (o *output) finish(whole bool) {
+	o.partly = !whole
 	o.once.Do(func() { close(o.ended) })
 	if o.followers == nil {
 		return
@@ -94,6 +97,7 @@ func (o *output) finish() {
 	select {
 	case <-o.read:
 	case <-timer.C:
+		o.cut = whole
 	}
 	o.abandon()
 }
@@ -124,11 +128,14 @@ func (o *output) complete() bool {
 func (o *output) close() (stdout, stderr executor.StreamSummary) {
 	o.abandon()
 	for _, f := range o.followers {
-		if (f.incomplete == nil || o.partly) && f.log.gaps == 0 {
+		if (f.incomplete == nil || o.partly) && f.log.gaps == 0 && !o.cut {
 			continue
 		}
 		why := "it was rotated away on its node before it was read"
-		if f.incomplete != nil {
+		switch {
+		case o.cut:
+			why = "the pod was deleted before it was read"
+		case f.incomplete != nil:
 			why = f.incomplete.Error()
 			o.e.metrics.logGaps.Inc()
 			o.e.log.Warn("the end of the output of a pod could not be read",
