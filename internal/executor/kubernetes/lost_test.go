@@ -252,6 +252,7 @@ func TestAPodThatBeginsWhileItIsTakenAway(t *testing.T) {
 	one := taskOf(script(beat))
 	a := executortest.StartTask(t, first, one, long)
 	s.known(one, pods.Running)
+	a.WaitStdout(t, "beat")
 	kill()
 	a.Lease.Extend(0)
 	a.Wait(t)
