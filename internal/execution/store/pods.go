@@ -353,7 +353,7 @@ func (p Pods) Forgo(ctx context.Context, pod pods.Pod, verdict *pods.Verdict) er
 		said.Reason, said.Message = clip(said.Reason), clean(said.Message)
 		verdict = &said
 	}
-	_, err := p.store.pool.Exec(ctx, `UPDATE execution_pods SET verdict = $3, idle = CASE WHEN $3::jsonb IS NULL THEN true ELSE idle END
+	_, err := p.store.pool.Exec(ctx, `UPDATE execution_pods SET verdict = $3, idle = idle OR $3::jsonb IS NULL
 		WHERE execution_id = $1::text::uuid AND uid = $2`, pod.ExecutionID, pod.UID, verdict)
 	if err != nil {
 		return fmt.Errorf("note that a pod is given up: %w", err)

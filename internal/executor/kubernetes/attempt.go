@@ -199,19 +199,20 @@ func (a *attempt) vanished(p *corev1.Pod) executor.Result {
 // giveUp deletes a pod that is of no use, for what the attempt ends with then, and waits until
 // it is gone. It is false when the pod has changed meanwhile, or the attempt is to stop.
 func (a *attempt) giveUp(p *corev1.Pod, result executor.Result, d deletion) bool {
-	err := a.recorder.forgo(a.work, p, result)
-	if err == nil {
-		err = a.erase(a.work, p, d)
-	}
-	if errors.Is(err, errChanged) {
-		a.lookAgain()
-	}
-	if err != nil {
+	if err := a.remove(a.work, p, result, d); err != nil {
 		return false
 	}
 	a.output.abandon()
 	a.discardConfig(a.work)
 	return true
+}
+
+// remove deletes a pod, for what is noted before, and waits until it is gone.
+func (a *attempt) remove(ctx context.Context, p *corev1.Pod, result executor.Result, d deletion) error {
+	if err := a.recorder.forgo(ctx, p, result); err != nil {
+		return err
+	}
+	return a.erase(ctx, p, d)
 }
 
 // end is what becomes of the attempt when it has to stop. A pod is deleted because the work

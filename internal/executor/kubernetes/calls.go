@@ -136,14 +136,17 @@ func (e *Executor) delete(ctx context.Context, p *corev1.Pod, d deletion) error 
 	return err
 }
 
-// changed looks why a pod is not any more as it was when its deletion was decided. The error is
-// errChanged, unless that is its deletion itself, the answer to which was lost.
+// changed looks why a pod is not any more as it was when its deletion was decided, and shows
+// that to the board. The error is errChanged, unless the reason is its deletion itself, the
+// answer to which was lost.
 func (e *Executor) changed(ctx context.Context, p *corev1.Pod) error {
 	now, err := e.get(ctx, keyOf(p))
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
-	}
-	if now != nil && now.UID == p.UID && (now.DeletionTimestamp == nil || p.DeletionTimestamp != nil || begun(now)) {
+	case now == nil || now.UID != p.UID:
+		e.board.absent(keyOf(p), p.UID)
+	case now.DeletionTimestamp == nil || p.DeletionTimestamp != nil || begun(now):
 		return errChanged
 	}
 	return nil

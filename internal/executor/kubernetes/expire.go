@@ -47,22 +47,15 @@ func (a *attempt) expired() executor.Result {
 	return executor.Stopped(executor.ErrRunLimit)
 }
 
-// overdue notes of a pod that it is about to be deleted for its run limit.
-func (a *attempt) overdue(p *corev1.Pod) error {
-	return a.recorder.forgo(a.held, p, executor.Stopped(executor.ErrRunLimit))
-}
-
 // shorten has the node of a pod end it, and waits until it has ended, or is gone, or has
 // changed. The error is that the lease is over.
 func (a *attempt) shorten(p *corev1.Pod) error {
+	limit := executor.Stopped(executor.ErrRunLimit)
 	switch {
 	case p.DeletionTimestamp != nil:
 		return a.erase(a.held, p, deletion{}) // somebody was quicker
 	case startedAt(p).IsZero():
-		err := a.overdue(p)
-		if err == nil {
-			err = a.erase(a.held, p, deletion{unchanged: true})
-		}
+		err := a.remove(a.held, p, limit, deletion{unchanged: true})
 		if errors.Is(err, errChanged) {
 			return nil // it has begun
 		}
@@ -75,10 +68,7 @@ func (a *attempt) shorten(p *corev1.Pod) error {
 	case err != nil && a.held.Err() == nil:
 		a.log.WarnContext(a.held, "the cluster does not let the deadline of a pod be changed, so it is deleted at its run limit",
 			"namespace", p.Namespace, "pod", p.Name, "error", err)
-		if err := a.overdue(p); err != nil {
-			return err
-		}
-		return a.erase(a.held, p, deletion{})
+		return a.remove(a.held, p, limit, deletion{})
 	case err != nil:
 		return err
 	}
@@ -87,7 +77,7 @@ func (a *attempt) shorten(p *corev1.Pod) error {
 	if ended || err != nil {
 		return err
 	}
-	if err := a.overdue(p); err != nil {
+	if err := a.recorder.forgo(a.held, p, limit); err != nil {
 		return err
 	}
 	return a.force(a.held, p)

@@ -1,7 +1,6 @@
 package kubernetes_test
 
 import (
-	"encoding/json"
 	"slices"
 	"testing"
 	"time"
@@ -29,6 +28,23 @@ func (s *side) known(task executor.Task, phase pods.Phase) {
 		}
 		return false
 	}, executortest.Patience, 5*time.Millisecond)
+}
+
+// leave has a worker run a task and die once it is known to have come that far. It returns the
+// task of the attempt that follows.
+func (s *side) leave(task executor.Task, phase pods.Phase, before ...func(*executortest.Attempt)) executor.Task {
+	s.t.Helper()
+	worker, kill := s.worker()
+	a := executortest.StartTask(s.t, worker, task, long)
+	s.known(task, phase)
+	for _, wait := range before {
+		wait(a)
+	}
+	kill()
+	a.Lease.Extend(0)
+	a.Wait(s.t)
+	task.First, task.Attempt = 1, 2
+	return task
 }
 
 // remove deletes the pod of a task by hand, and waits until it is gone.
@@ -62,18 +78,11 @@ func TestARunWhosePodIsGoneIsNotBegunAgain(t *testing.T) {
 		"running":   {beat, pods.Running, "nobody saw how it ended"},
 		"succeeded": {"exit 0", pods.Succeeded, "it had succeeded"},
 	} {
-		first, kill := s.worker()
 		one := taskOf(script(spec.script))
-		a := executortest.StartTask(t, first, one, long)
-		s.known(one, spec.phase)
-		kill()
-		a.Lease.Extend(0)
-		a.Wait(t)
+		two := s.leave(one, spec.phase)
 		s.remove(one)
 
 		second, _ := s.worker()
-		two := one
-		two.First, two.Attempt = 1, 2
 		result := executortest.StartTask(t, second, two, long).Wait(t)
 		assert.Equal(t, executor.Failed, result.Outcome, name)
 		assert.Equal(t, kubernetes.ReasonPodDeleted, result.Reason, name)
@@ -101,8 +110,7 @@ func TestAPodThatDidNothingIsMadeAgain(t *testing.T) {
 	s := newSide(t)
 	for name, dies := range map[string]bool{"told": false, "not told": true} {
 		first, kill := s.worker(func(c *kubernetes.Config) { c.Patience.Schedule = time.Second })
-		one := taskOf(script("echo done"))
-		one.Needs.CPUMillis = 1_000_000
+		one := homeless(script("echo done"))
 		if dies {
 			s.Gate().Inject(faults.Fault{Match: faults.On("delete", "pods"), Times: 1, Lost: true, Hit: func(faults.Call) { go kill() }})
 		}
@@ -131,18 +139,11 @@ func TestAPodThatDidNothingIsMadeAgain(t *testing.T) {
 func TestARunIsNotBegunAgainWhileTheLedgerIsAway(t *testing.T) {
 	t.Parallel()
 	s := newSide(t)
-	first, kill := s.worker()
 	one := taskOf(script(beat))
-	a := executortest.StartTask(t, first, one, long)
-	s.known(one, pods.Running)
-	kill()
-	a.Lease.Extend(0)
-	a.Wait(t)
+	two := s.leave(one, pods.Running)
 	s.remove(one)
 	s.book.breakDown(true)
 	second, _ := s.worker()
-	two := one
-	two.First, two.Attempt = 1, 2
 	b := executortest.StartTask(t, second, two, long)
 	before := s.book.refused()
 	require.Eventually(t, func() bool { return s.book.refused() > before+2 }, executortest.Patience, 5*time.Millisecond)
@@ -157,8 +158,7 @@ func TestAPodThatHasNotBegunIsGivenUpAtItsRunLimit(t *testing.T) {
 	t.Parallel()
 	s := newSide(t)
 	e, _ := s.worker()
-	task := taskOf(script("true"))
-	task.Needs.CPUMillis = 1_000_000
+	task := homeless(script("true"))
 	a := executortest.StartTask(t, e, task, long)
 	s.known(task, pods.Created)
 	a.Cancel(executor.ErrRunLimit)
@@ -172,23 +172,21 @@ func TestWhatAPodWasTakenAwayForIsWhatItsRunHasComeTo(t *testing.T) {
 	t.Parallel()
 	s := newSide(t)
 	for name, c := range map[string]struct {
-		needs executor.Needs
-		spec  json.RawMessage
+		task  executor.Task
 		limit bool
 		want  executor.Result
 	}{
 		"its run limit, before it began": {
-			needs: executor.Needs{CPUMillis: 1_000_000}, spec: script("true"), limit: true, want: executor.Stopped(executor.ErrRunLimit),
+			task: homeless(script("true")), limit: true, want: executor.Stopped(executor.ErrRunLimit),
 		},
 		"an image that is not there": {
-			spec: spec(map[string]any{"command": []string{"true"}, "image": "missing/image"}),
+			task: taskOf(spec(map[string]any{"command": []string{"true"}, "image": "missing/image"})),
 			want: executor.Result{Outcome: executor.Failed, Reason: kubernetes.ReasonImageNotFound},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			first, kill := s.worker()
-			one := taskOf(c.spec)
-			one.Needs = c.needs
+			one := c.task
 			a := executortest.StartTask(t, first, one, long)
 			s.known(one, pods.Created)
 			if c.limit {
@@ -218,8 +216,7 @@ func TestAPodIsGivenUpThoughTheAnswerToItsDeletionIsLost(t *testing.T) {
 	t.Parallel()
 	s := newSide(t)
 	e, _ := s.worker(func(c *kubernetes.Config) { c.Patience.Schedule = time.Second })
-	task := taskOf(script("true"))
-	task.Needs.CPUMillis = 1_000_000
+	task := homeless(script("true"))
 	deletion, asked := faults.On("delete", "pods"), make(chan int, 1)
 	for _, f := range []faults.Fault{
 		{Dropped: true, Hit: func(faults.Call) { s.hold(task, true) }}, // it stays for a while after its deletion
@@ -245,14 +242,8 @@ func TestAPodIsGivenUpThoughTheAnswerToItsDeletionIsLost(t *testing.T) {
 func TestAPodThatBeginsWhileItIsTakenAway(t *testing.T) {
 	t.Parallel()
 	s := newSide(t)
-	first, kill := s.worker()
 	one := taskOf(script(beat))
-	a := executortest.StartTask(t, first, one, long)
-	s.known(one, pods.Running)
-	a.WaitStdout(t, "beat")
-	kill()
-	a.Lease.Extend(0)
-	a.Wait(t)
+	two := s.leave(one, pods.Running, func(a *executortest.Attempt) { a.WaitStdout(t, "beat") })
 	s.hold(one, true)
 	limit := executor.Stopped(executor.ErrRunLimit)
 	pod, ours := kubernetes.PodOf(s.pod(one))
@@ -261,8 +252,6 @@ func TestAPodThatBeginsWhileItIsTakenAway(t *testing.T) {
 	require.NoError(t, s.Admin().CoreV1().Pods(s.namespace).Delete(t.Context(), s.pod(one).Name, metav1.DeleteOptions{}))
 
 	second, _ := s.worker()
-	two := one
-	two.First, two.Attempt = 1, 2
 	b := executortest.StartTask(t, second, two, long)
 	result := b.Wait(t)
 	assert.Equal(t, executor.TimedOut, result.Outcome, result.Message)

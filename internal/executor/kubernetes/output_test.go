@@ -5,8 +5,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -20,22 +18,8 @@ import (
 
 	"github.com/millrace/millrace/internal/executor"
 	"github.com/millrace/millrace/internal/executor/capture"
+	"github.com/millrace/millrace/internal/executor/executortest"
 )
-
-// sink keeps the standard error.
-type sink struct {
-	mu     sync.Mutex
-	stderr strings.Builder
-}
-
-func (s *sink) Write(stream executor.Stream, p []byte) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if stream == executor.Stderr {
-		s.stderr.Write(p)
-	}
-	return nil
-}
 
 // The watch may tell the end of a program and that its pod is gone in one breath. Then its
 // result counts, and that its output was lost is said; of one that was deleted while its
@@ -77,14 +61,14 @@ func TestTheOutputOfAPodThatWentWithItsEndIsMissed(t *testing.T) {
 			if c.change != nil {
 				c.change(p)
 			}
-			var said sink
+			var said executortest.Recorder
 			a := &attempt{Executor: e, key: keyOf(p), held: context.Background(), output: newOutput(e, keyOf(p), capture.New(&said, 1<<20), func() {})}
 			assert.Equal(t, c.want, a.vanished(p).Outcome)
 			a.output.close()
 			if c.says == "" {
-				assert.Empty(t, said.stderr.String())
+				assert.Empty(t, said.Stderr())
 			} else {
-				assert.Contains(t, said.stderr.String(), "millrace: part of the output is missing: "+c.says)
+				assert.Contains(t, said.Stderr(), "millrace: part of the output is missing: "+c.says)
 			}
 		})
 	}

@@ -105,13 +105,19 @@ func TestAPodThatSomebodyDeletesFailsItsAttempt(t *testing.T) {
 	}, executortest.Patience, 5*time.Millisecond)
 }
 
+// homeless is a task that no node has room for.
+func homeless(spec json.RawMessage) executor.Task {
+	task := taskOf(spec)
+	task.Needs.CPUMillis = 1_000_000
+	return task
+}
+
 // What does not find room waits, and costs nothing.
 func TestAPodWithoutRoomIsPostponed(t *testing.T) {
 	t.Parallel()
 	s := newSide(t)
 	e, _ := s.worker(func(c *kubernetes.Config) { c.Patience.Schedule = time.Second })
-	task := taskOf(script("true"))
-	task.Needs.CPUMillis = 1_000_000
+	task := homeless(script("true"))
 	result := executortest.StartTask(t, e, task, long).Wait(t)
 	assert.Equal(t, executor.Abandoned, result.Outcome)
 	assert.Equal(t, kubernetes.ReasonUnschedulable, result.Reason)
