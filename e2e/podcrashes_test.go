@@ -72,7 +72,8 @@ func (c *podCrasher) crash(point crash.Point) {
 	all := c.workload(point)
 	w := newWorkload(in, c.front.client())
 	w.submit(all)
-	c.provoke(point, w)
+	defer func() { c.tellOf(all) }()
+	all = append(all, c.provoke(point, w)...)
 	died := c.awaitDeath(point)
 	reached := time.Since(began)
 	report, err := verify.Run(t.Context(), in.db, verify.Options{Timeout: stuckAfter})
@@ -95,6 +96,16 @@ func (c *podCrasher) crash(point crash.Point) {
 	}
 }
 
+// tellOf prints what became of programs if it was not as it should be.
+func (c *podCrasher) tellOf(all []*program) {
+	if !c.in.t.Failed() {
+		return
+	}
+	for _, p := range all {
+		c.in.t.Logf("%s %s:\n%s", p.kind, p.id, c.in.story(p.id))
+	}
+}
+
 // nobody says of each execution that its pods were left alone.
 func nobody(string) bool { return false }
 
@@ -103,8 +114,9 @@ func (c *podCrasher) later(point crash.Point) bool {
 	return point.Name == "pods.adopted" || point.Name == "pods.swept"
 }
 
-// provoke does what it takes for a point to be passed, beyond running programs.
-func (c *podCrasher) provoke(point crash.Point, w *workload) {
+// provoke does what it takes for a point to be passed, beyond running programs, and returns
+// the further programs that this has taken.
+func (c *podCrasher) provoke(point crash.Point, w *workload) (more []*program) {
 	switch point.Name {
 	case "pods.adopted": // once the worker before was lost
 		w.until("a program runs", func() bool { return len(c.ground.Running()) > 0 })
@@ -114,8 +126,22 @@ func (c *podCrasher) provoke(point crash.Point, w *workload) {
 		c.replace(point)
 	case "pods.stopped":
 		w.until("the one that is to be cancelled was", func() bool { return len(w.asked) > 0 })
+	case "pods.cut_short", "pods.expired": // unless the node was quicker to end the pod at its deadline
+		w.until("the worker ends a pod at its run limit", func() bool {
+			if len(w.open) == 0 && c.back.running() {
+				again := c.workload(point)[special:]
+				again[0].request.IdempotencyKey += fmt.Sprintf("-%d", len(more))
+				w.submit(again)
+				more = append(more, again...)
+			}
+			return !c.back.running()
+		})
 	}
+	return more
 }
+
+// special is from where on the programs of a workload are those that its point is about.
+const special = 3
 
 // replace kills the worker, and has the next one meet the point.
 func (c *podCrasher) replace(point crash.Point) {
@@ -124,6 +150,10 @@ func (c *podCrasher) replace(point crash.Point) {
 	c.bury(true)
 	c.back = c.in.serve(c.back.name, backRoles)
 }
+
+// runLimit is one at which a worker ends a pod well before its node does, whose deadline is in
+// whole seconds.
+const runLimit = "1050ms"
 
 // workload is a little of what pods run: a quick program, one that needs a ConfigMap, one
 // that has to be run again, and what the point itself is about.
@@ -144,12 +174,12 @@ func (c *podCrasher) workload(point crash.Point) []*program {
 	case "pods.expired":
 		limited := run(client.ProcessSpec{Command: []string{"sh", "-c", "echo begun; while :; do sleep 0.1; done"}},
 			want{state: client.TimedOut, reason: "run_limit", limit: "run", stdout: fixed("begun\n")})
-		limited.kind, limited.request.Limits = "run limit", &client.Limits{Run: "1s"}
+		limited.kind, limited.request.Limits = "run limit", &client.Limits{Run: runLimit}
 		all = append(all, &limited)
 	case "pods.cut_short":
 		late := run(client.ProcessSpec{Command: []string{"true"}, Image: "unreachable/image"},
 			want{state: client.TimedOut, reason: "run_limit", limit: "run", stdout: fixed("")})
-		late.kind, late.request.Limits = "run limit before it began", &client.Limits{Run: "1s"}
+		late.kind, late.request.Limits = "run limit before it began", &client.Limits{Run: runLimit}
 		all = append(all, &late)
 	case "pods.given_up":
 		missing := run(client.ProcessSpec{Command: []string{"true"}, Image: "missing/image"},
