@@ -238,7 +238,7 @@ func (c *crasher) awaitDeath(point crash.Point) *process {
 	t := c.in.t
 	t.Helper()
 	var died *process
-	await(t, time.Minute, "a process dies at "+point.Name+", that is, the point is passed", func() bool {
+	await(t, stuckAfter, "a process dies at "+point.Name+", that is, the point is passed", func() bool {
 		for _, p := range []*process{c.front, c.back, c.other} {
 			if p != nil && !p.running() {
 				died = p
@@ -303,7 +303,7 @@ func evict(t *testing.T, kafka *kgo.Client, from func(group string) bool) {
 // partitions of the tasks.
 func (c *crasher) readElsewhere() {
 	c.other = c.in.serve("elsewhere", "worker", "--worker-classes", "elsewhere").ready()
-	await(c.in.t, time.Minute, "two workers share the tasks", func() bool {
+	await(c.in.t, stuckAfter, "two workers share the tasks", func() bool {
 		return c.in.count(`SELECT count(DISTINCT instance) FROM consumer_reports WHERE consumer = 'worker'`) == 2
 	})
 }
