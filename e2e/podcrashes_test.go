@@ -162,7 +162,8 @@ func (c *podCrasher) workload(point crash.Point) []*program {
 	quick := run(client.ProcessSpec{Command: []string{"printf", "%s", text}}, want{state: client.Completed, stdout: fixed(text)})
 	quick.kind = "quick"
 	files := scripted(len(c.done))
-	again := run(client.ProcessSpec{Command: []string{"sh", "-c", `echo "attempt $MILLRACE_ATTEMPT"; sleep 0.5; [ "$MILLRACE_ATTEMPT" -ge 2 ] || exit 9`}},
+	again := run(client.ProcessSpec{Command: []string{"sh", "-c",
+		`echo "attempt $MILLRACE_ATTEMPT"; ` + c.lasting(point, "sleep 0.5; ") + `[ "$MILLRACE_ATTEMPT" -ge 2 ] || exit 9`}},
 		want{state: client.Completed, failures: 1, stdout: func(attempt int) []byte { return fmt.Appendf(nil, "attempt %d\n", attempt) }})
 	again.kind = "run again"
 	all := []*program{&quick, &files, &again}
