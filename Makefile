@@ -53,8 +53,8 @@ test-race: ## Run all tests with the race detector
 
 .PHONY: test-kafka
 test-kafka: ## Run the suites on real Apache Kafka (JDK 17 and Maven) and PostgreSQL
-	MILLRACE_TEST_REAL=1 $(GO) test -count=1 -timeout 30m $(TEST_KAFKA_FLAGS) ./internal/kafka/... ./internal/testenv/... ./e2e/...
-	MILLRACE_TEST_REAL=1 $(GO) test -count=1 -timeout 30m $(TEST_KAFKA_FLAGS) -run 'Kafka|Replay' ./app ./examples/triggers ./handlers/trigger/kafkasource ./internal/server/sse
+	MILLRACE_TEST_REAL=only $(GO) test -count=1 -timeout 30m $(TEST_KAFKA_FLAGS) ./internal/kafka/... ./internal/testenv/... ./e2e/...
+	MILLRACE_TEST_REAL=only $(GO) test -count=1 -timeout 30m $(TEST_KAFKA_FLAGS) -run 'Kafka|Replay' ./app ./examples/triggers ./handlers/trigger/kafkasource ./internal/server/sse
 
 .PHONY: kube
 kube: ## Build the API server of Kubernetes and etcd for test-k8s, once per user (some 5 minutes of CPU)

@@ -8,7 +8,8 @@
 // on the embedded broker and a PostgreSQL of the test binary. Those about whole
 // installations need a real Apache Kafka and are skipped unless
 // MILLRACE_TEST_REAL=1; each starts a broker and a PostgreSQL with fsync of its
-// own.
+// own. With MILLRACE_TEST_REAL=only, as in make test-kafka, installations on the
+// embedded broker are left out: make test has them.
 //
 // With -race the binary is built with the race detector too.
 //

@@ -67,6 +67,7 @@ func install(t *testing.T, brokers []string, dsn string, sets ...string) *instal
 // installEmbedded is an installation on the embedded broker.
 func installEmbedded(t *testing.T, sets ...string) *installation {
 	t.Helper()
+	realkafka.SkipOthers(t)
 	return install(t, testenv.Broker(t), testenv.Database(t, nil), sets...)
 }
 

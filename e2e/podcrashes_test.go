@@ -152,8 +152,8 @@ func (c *podCrasher) replace(point crash.Point) {
 }
 
 // runLimit is one at which a worker ends a pod well before its node does, whose deadline is in
-// whole seconds.
-const runLimit = "1050ms"
+// whole seconds, and before which a program has begun even where all is slow.
+const runLimit = "2050ms"
 
 // workload is a little of what pods run: a quick program, one that needs a ConfigMap, one
 // that has to be run again, and what the point itself is about.

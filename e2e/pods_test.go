@@ -27,6 +27,7 @@ import (
 	"github.com/millrace/millrace/internal/executor/kubernetes"
 	"github.com/millrace/millrace/internal/executor/kubernetes/kubetest"
 	"github.com/millrace/millrace/internal/executor/kubernetes/kubetest/kubelet"
+	"github.com/millrace/millrace/internal/testenv/realkafka"
 	"github.com/millrace/millrace/topics"
 )
 
@@ -47,6 +48,7 @@ type podGround struct {
 // newPodGround makes a cluster with so many nodes.
 func newPodGround(t *testing.T, nodes int) *podGround {
 	t.Helper()
+	realkafka.SkipOthers(t)
 	cluster := kubetest.Start(t)
 	g := &podGround{Cluster: cluster, t: t, namespace: cluster.Namespace(t)}
 	for range nodes {

@@ -13,8 +13,10 @@ import (
 const (
 	// addressEnv names a running cluster: its seed brokers, comma-separated.
 	addressEnv = "MILLRACE_TEST_KAFKA"
-	// realEnv has the tests start a cluster of their own.
-	realEnv = "MILLRACE_TEST_REAL"
+	// realEnv has the tests start a cluster of their own: 1 beside what they do without,
+	// only in its place.
+	realEnv  = "MILLRACE_TEST_REAL"
+	realOnly = "only"
 )
 
 // sharedCluster starts the cluster of the test binary at the first call. It is
@@ -55,11 +57,20 @@ func Shared(t testing.TB) []string {
 	return addrs
 }
 
-// Require skips the test unless MILLRACE_TEST_REAL=1, for tests that start
+// SkipOthers skips the test where MILLRACE_TEST_REAL=only asks for those on real clusters,
+// after a run of all others: for tests on the embedded broker that take long.
+func SkipOthers(t testing.TB) {
+	t.Helper()
+	if os.Getenv(realEnv) == realOnly {
+		t.Skipf("is on the embedded broker: %s=%s leaves that out", realEnv, realOnly)
+	}
+}
+
+// Require skips the test unless MILLRACE_TEST_REAL is 1 or only, for tests that start
 // clusters of their own.
 func Require(t testing.TB) {
 	t.Helper()
-	if os.Getenv(realEnv) != "1" {
+	if set := os.Getenv(realEnv); set != "1" && set != realOnly {
 		t.Skipf("needs a real Apache Kafka: set %s=1 to start one (or %s=host:port to use one)", realEnv, addressEnv)
 	}
 }
