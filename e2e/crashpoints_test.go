@@ -137,16 +137,16 @@ func (c *crasher) crash(point crash.Point, hurry bool) {
 	if ofReplays(point) {
 		c.record(point)
 	}
-	c.arm(point.Name, 1)
+	if point.Name == "lease.taken" { // once, at the start
+		c.replace(point, hurry)
+	} else {
+		c.arm(point.Name, 1)
+	}
 
 	all := c.workload(point)
 	switch {
 	case ofLetters(point):
 		c.poison()
-	case point.Name == "lease.taken": // once, at the start
-		c.back.sigkill()
-		c.bury(hurry)
-		c.back = in.serve(c.back.name, backRoles)
 	case point.Name == "worker.offered":
 		c.readElsewhere()
 	}
@@ -174,6 +174,14 @@ func (c *crasher) crash(point crash.Point, hurry bool) {
 	if t.Failed() {
 		t.Fatalf("after the crash at %s it was not as it should be", point.Name) // nor is what the next one would start from
 	}
+}
+
+// replace kills the process behind the API, and has the next one meet the point.
+func (c *crasher) replace(point crash.Point, hurry bool) {
+	c.back.sigkill()
+	c.arm(point.Name, 1)
+	c.bury(hurry)
+	c.back = c.in.serve(c.back.name, backRoles)
 }
 
 // offer asks once for everything that a point's workload asks the API for, and

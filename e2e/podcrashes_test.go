@@ -120,10 +120,10 @@ func (c *podCrasher) provoke(point crash.Point, w *workload) (more []*program) {
 	switch point.Name {
 	case "pods.adopted": // once the worker before was lost
 		w.until("a program runs", func() bool { return len(c.ground.Running()) > 0 })
-		c.replace(point)
+		c.replace(point, true)
 	case "pods.swept": // by a keeper that begins
 		c.ground.orphan()
-		c.replace(point)
+		c.replace(point, true)
 	case "pods.stopped":
 		w.until("the one that is to be cancelled was", func() bool { return len(w.asked) > 0 })
 	case "pods.cut_short", "pods.expired": // unless the node was quicker to end the pod at its deadline
@@ -142,14 +142,6 @@ func (c *podCrasher) provoke(point crash.Point, w *workload) (more []*program) {
 
 // special is from where on the programs of a workload are those that its point is about.
 const special = 3
-
-// replace kills the worker, and has the next one meet the point.
-func (c *podCrasher) replace(point crash.Point) {
-	c.back.sigkill()
-	c.arm(point.Name, 1)
-	c.bury(true)
-	c.back = c.in.serve(c.back.name, backRoles)
-}
 
 // runLimit is one at which a worker ends a pod well before its node does, whose deadline is in
 // whole seconds, and before which a program has begun even where all is slow.
