@@ -129,19 +129,16 @@ func (c *podCrasher) provoke(point crash.Point, w *workload) (more []*program) {
 	case "pods.cut_short", "pods.expired": // unless the node was quicker to end the pod at its deadline
 		w.until("the worker ends a pod at its run limit", func() bool {
 			if len(w.open) == 0 && c.back.running() {
-				again := c.workload(point)[special:]
-				again[0].request.IdempotencyKey += fmt.Sprintf("-%d", len(more))
-				w.submit(again)
-				more = append(more, again...)
+				again := c.special(point)
+				again.request.IdempotencyKey = fmt.Sprintf("%s-again-%d", point.Name, len(more))
+				w.submit(inPods([]*program{again}))
+				more = append(more, again)
 			}
 			return !c.back.running()
 		})
 	}
 	return more
 }
-
-// special is from where on the programs of a workload are those that its point is about.
-const special = 3
 
 // runLimit is one at which a worker ends a pod well before its node does, whose deadline is in
 // whole seconds, and before which a program has begun even where all is slow.
@@ -159,29 +156,37 @@ func (c *podCrasher) workload(point crash.Point) []*program {
 		want{state: client.Completed, failures: 1, stdout: func(attempt int) []byte { return fmt.Appendf(nil, "attempt %d\n", attempt) }})
 	again.kind = "run again"
 	all := []*program{&quick, &files, &again}
-	switch point.Name {
-	case "pods.stopped":
-		stopped := run(client.ProcessSpec{Command: []string{"sh", "-c", "echo begun; while :; do sleep 0.1; done"}}, want{state: client.Cancelled, reason: "cancelled"})
-		stopped.kind, stopped.cancel = "cancelled", client.Running
-		all = append(all, &stopped)
-	case "pods.expired":
-		limited := run(client.ProcessSpec{Command: []string{"sh", "-c", "echo begun; while :; do sleep 0.1; done"}},
-			want{state: client.TimedOut, reason: "run_limit", limit: "run", stdout: fixed("begun\n")})
-		limited.kind, limited.request.Limits = "run limit", &client.Limits{Run: runLimit}
-		all = append(all, &limited)
-	case "pods.cut_short":
-		late := run(client.ProcessSpec{Command: []string{"true"}, Image: "unreachable/image"},
-			want{state: client.TimedOut, reason: "run_limit", limit: "run", stdout: fixed("")})
-		late.kind, late.request.Limits = "run limit before it began", &client.Limits{Run: runLimit}
-		all = append(all, &late)
-	case "pods.given_up":
-		missing := run(client.ProcessSpec{Command: []string{"true"}, Image: "missing/image"},
-			want{state: client.Failed, reason: kubernetes.ReasonImageNotFound, stdout: fixed("")})
-		missing.kind = "missing image"
-		all = append(all, &missing)
+	if special := c.special(point); special != nil {
+		all = append(all, special)
 	}
 	for i, p := range all {
 		p.request.IdempotencyKey = fmt.Sprintf("%s-%d", point.Name, i)
 	}
 	return inPods(all)
+}
+
+// special is the program that a point is about, nil for those that any program passes.
+func (*podCrasher) special(point crash.Point) *program {
+	switch point.Name {
+	case "pods.stopped":
+		stopped := run(client.ProcessSpec{Command: []string{"sh", "-c", "echo begun; while :; do sleep 0.1; done"}}, want{state: client.Cancelled, reason: "cancelled"})
+		stopped.kind, stopped.cancel = "cancelled", client.Running
+		return &stopped
+	case "pods.expired":
+		limited := run(client.ProcessSpec{Command: []string{"sh", "-c", "echo begun; while :; do sleep 0.1; done"}},
+			want{state: client.TimedOut, reason: "run_limit", limit: "run", stdout: fixed("begun\n")})
+		limited.kind, limited.request.Limits = "run limit", &client.Limits{Run: runLimit}
+		return &limited
+	case "pods.cut_short":
+		late := run(client.ProcessSpec{Command: []string{"true"}, Image: "unreachable/image"},
+			want{state: client.TimedOut, reason: "run_limit", limit: "run", stdout: fixed("")})
+		late.kind, late.request.Limits = "run limit before it began", &client.Limits{Run: runLimit}
+		return &late
+	case "pods.given_up":
+		missing := run(client.ProcessSpec{Command: []string{"true"}, Image: "missing/image"},
+			want{state: client.Failed, reason: kubernetes.ReasonImageNotFound, stdout: fixed("")})
+		missing.kind = "missing image"
+		return &missing
+	}
+	return nil
 }

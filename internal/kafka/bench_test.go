@@ -3,7 +3,6 @@ package kafka_test
 import (
 	"context"
 	"fmt"
-	"os"
 	"testing"
 	"time"
 
@@ -24,7 +23,7 @@ const benchBatch = 500
 func benchConfig(b *testing.B) (kafka.Config, string) {
 	b.Helper()
 	cfg := kafka.Config{SessionTimeout: 6 * time.Second}
-	if os.Getenv("MILLRACE_TEST_REAL") == "1" || os.Getenv("MILLRACE_TEST_KAFKA") != "" {
+	if realkafka.Available() {
 		cfg.Brokers = realkafka.Shared(b)
 	} else {
 		cfg.Brokers = testenv.Broker(b)

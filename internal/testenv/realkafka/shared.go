@@ -40,7 +40,7 @@ var sharedCluster = sync.OnceValues(func() ([]string, error) {
 })
 
 // Shared returns the seed brokers of a real Apache Kafka that the tests of this
-// binary share: that in MILLRACE_TEST_KAFKA, else, with MILLRACE_TEST_REAL=1, one
+// binary share: that in MILLRACE_TEST_KAFKA, else, with MILLRACE_TEST_REAL, one
 // started for the binary, whose TestMain must call testenv.Run. Without either
 // it skips the test. Topics are not created on their own; tests name theirs so
 // that they do not meet.
@@ -57,6 +57,15 @@ func Shared(t testing.TB) []string {
 	return addrs
 }
 
+// Available says whether Shared has a cluster to return.
+func Available() bool { return os.Getenv(addressEnv) != "" || mayStart() }
+
+// mayStart says whether tests may start clusters.
+func mayStart() bool {
+	set := os.Getenv(realEnv)
+	return set == "1" || set == realOnly
+}
+
 // SkipOthers skips the test where MILLRACE_TEST_REAL=only asks for those on real clusters,
 // after a run of all others: for tests on the embedded broker that take long.
 func SkipOthers(t testing.TB) {
@@ -70,7 +79,7 @@ func SkipOthers(t testing.TB) {
 // clusters of their own.
 func Require(t testing.TB) {
 	t.Helper()
-	if set := os.Getenv(realEnv); set != "1" && set != realOnly {
+	if !mayStart() {
 		t.Skipf("needs a real Apache Kafka: set %s=1 to start one (or %s=host:port to use one)", realEnv, addressEnv)
 	}
 }
