@@ -90,7 +90,8 @@ func New(config Config, handler http.Handler, logger *slog.Logger) *Server {
 	}
 }
 
-// Listen opens the listener. The error names the address and its setting.
+// Listen opens the listener, and logs that it has: connections are taken from then on, and
+// requests answered from Serve on. The error names the address and its setting.
 func (s *Server) Listen(ctx context.Context) error {
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", s.config.Address)
@@ -100,6 +101,7 @@ func (s *Server) Listen(ctx context.Context) error {
 	s.mu.Lock()
 	s.listener = l
 	s.mu.Unlock()
+	s.logger.InfoContext(ctx, "http server listening", "server", s.config.Name, "address", l.Addr().String())
 	return nil
 }
 
@@ -153,7 +155,6 @@ func (s *Server) Serve() error {
 	if l == nil {
 		return fmt.Errorf("serve %s: not listening", s.config.Name)
 	}
-	s.logger.Info("http server listening", "server", s.config.Name, "address", l.Addr().String())
 	serve := s.http.Serve
 	if s.config.CertFile != "" {
 		serve = func(l net.Listener) error { return s.http.ServeTLS(l, s.config.CertFile, s.config.KeyFile) }

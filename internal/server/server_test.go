@@ -163,6 +163,17 @@ func TestAPortThatIsTakenIsNamed(t *testing.T) {
 	require.NoError(t, s.Shutdown(t.Context()), "it may be shut down all the same")
 }
 
+// That it listens is said as soon as it does: several servers say it in the order in which they
+// start, and who reads that of the last one finds the others.
+func TestAServerSaysThatItListensBeforeItServes(t *testing.T) {
+	t.Parallel()
+	logs := &bytes.Buffer{}
+	s := server.New(server.Config{Name: "test", Address: "127.0.0.1:0", Setting: "x"}, http.NewServeMux(), slog.New(slog.NewTextHandler(logs, nil)))
+	require.NoError(t, s.Listen(t.Context()))
+	assert.Contains(t, logs.String(), `msg="http server listening" server=test address=`+s.Addr())
+	require.NoError(t, s.Shutdown(t.Context()))
+}
+
 func TestAShutdownIsInOrder(t *testing.T) {
 	t.Parallel()
 	ready := health.New()

@@ -90,6 +90,7 @@ func newBench(t testing.TB, change func(*grpc.Deps, *grpc.Config), dial ...rpc.D
 	b.server, err = grpc.New(deps, config)
 	require.NoError(t, err)
 	require.NoError(t, b.server.Listen(t.Context()))
+	require.Contains(t, b.logs.String(), `msg="grpc server listening" address=`+b.server.Addr(), "before it serves")
 	served := make(chan error, 1)
 	go func() { served <- b.server.Serve() }()
 	var once sync.Once

@@ -138,7 +138,8 @@ func New(deps Deps, config Config) (*Server, error) {
 	return s, nil
 }
 
-// Listen opens the listener. The error names the address and its setting.
+// Listen opens the listener, and logs that it has: connections are taken from then on, and
+// calls answered from Serve on. The error names the address and its setting.
 func (s *Server) Listen(ctx context.Context) error {
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", s.config.Address)
@@ -152,6 +153,7 @@ func (s *Server) Listen(ctx context.Context) error {
 	s.mu.Lock()
 	s.listener = l
 	s.mu.Unlock()
+	s.deps.Logger.InfoContext(ctx, "grpc server listening", "address", l.Addr().String())
 	return nil
 }
 
@@ -173,7 +175,6 @@ func (s *Server) Serve() error {
 	if l == nil {
 		return errors.New("serve grpc: not listening")
 	}
-	s.deps.Logger.Info("grpc server listening", "address", l.Addr().String())
 	if err := s.rpc.Serve(l); err != nil && !errors.Is(err, rpc.ErrServerStopped) {
 		return fmt.Errorf("serve grpc on %s: %w", l.Addr(), err)
 	}
