@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"fmt"
 	"strings"
 	"time"
 
@@ -41,7 +42,7 @@ func (in *installation) settled() {
 			}
 			if time.Since(moved) > stuckAfter {
 				in.diagnose()
-				in.t.Fatalf("nothing moved for %s while waiting until %s: %d left", stuckAfter, b.what, n)
+				require.Fail(in.t, fmt.Sprintf("nothing moved for %s while waiting until %s: %d left", stuckAfter, b.what, n))
 			}
 			return n == 0
 		})

@@ -31,13 +31,13 @@ func (c *crasher) instance(ctx context.Context, point crash.Point, api *client.C
 // judgeInstance checks that there is one instance, and that it has gone its way once.
 func (c *crasher) judgeInstance(point crash.Point) {
 	t, in := c.in.t, c.in
-	await(t, stuckAfter, "the instance is completed", func() bool {
+	c.in.await("the instance is completed", func() bool {
 		return in.count(`SELECT count(*) FROM wf_instances WHERE business_key = $1 AND status = 'COMPLETED' AND version = 2`, point.Name) == 1
 	})
 	assert.Equal(t, 1, in.count(`SELECT count(*) FROM wf_instances WHERE business_key = $1`, point.Name))
 	assert.Equal(t, 2, in.count(`SELECT count(*) FROM wf_journal WHERE instance_id = (SELECT id FROM wf_instances WHERE business_key = $1)`, point.Name))
 	require.Zero(t, in.count(`SELECT count(*) FROM wf_timers WHERE instance_id = (SELECT id FROM wf_instances WHERE business_key = $1)`, point.Name))
-	await(t, stuckAfter, "the data index has it", func() bool {
+	c.in.await("the data index has it", func() bool {
 		return in.count(`SELECT count(*) FROM workflow_instances v JOIN wf_instances i ON v.id = i.id::text
 			WHERE i.business_key = $1 AND v.status = 'COMPLETED'`, point.Name) == 1
 	})

@@ -62,15 +62,15 @@ func (c *crasher) redrive(api *client.Client) error {
 // once.
 func (c *crasher) judgeLetters() {
 	t, in := c.in.t, c.in
-	await(t, stuckAfter, "the letters are filed", func() bool {
+	c.in.await("the letters are filed", func() bool {
 		return in.count(`SELECT count(*) FROM dead_letters WHERE consumer <> 'nobody'`) >= 3*c.poisoned
 	})
 	assert.Equal(t, 3*c.poisoned, in.count(`SELECT count(*) FROM dead_letters
 		WHERE consumer IN ('coordinator', 'executions-view', 'worker') AND status = 'OPEN'`), "letters of three consumers for each pair of records")
-	await(t, stuckAfter, "the redrives are done", func() bool {
+	c.in.await("the redrives are done", func() bool {
 		return in.count(`SELECT count(*) FROM dead_letter_redrives WHERE finished_at IS NULL`) == 0
 	})
-	await(t, stuckAfter, "the redriven records are published", func() bool {
+	c.in.await("the redriven records are published", func() bool {
 		return in.count(`SELECT count(*) FROM outbox_events WHERE aggregate_type = 'redrive' AND status = 'PENDING'`) == 0
 	})
 	assert.Equal(t, c.letters, in.count(`SELECT count(*) FROM dead_letters WHERE consumer = 'nobody' AND status = 'REDRIVEN' AND replay_count = 1`))

@@ -61,14 +61,15 @@ func TestCrashPointsOnKafka(t *testing.T) {
 // ofOthers says whether a point is for tests of its own.
 func ofOthers(p crash.Point) bool { return ofSagas(p) || ofPods(p) || ofTriggers(p) || ofSchedules(p) }
 
-// onePoint selects a point, for those who look for what is wrong with it.
-var onePoint = flag.String("crash-point", "", "crash at this point only")
+// onlyPoints selects points, for those who look for what is wrong with them.
+var onlyPoints = flag.String("crash-point", "", "crash at these points only, separated by commas")
+
+func isSelected(point string) bool {
+	return *onlyPoints == "" || slices.Contains(strings.Split(*onlyPoints, ","), point)
+}
 
 func selected(points []crash.Point) []crash.Point {
-	if *onePoint == "" {
-		return points
-	}
-	return slices.DeleteFunc(points, func(p crash.Point) bool { return p.Name != *onePoint })
+	return slices.DeleteFunc(points, func(p crash.Point) bool { return !isSelected(p.Name) })
 }
 
 func crashSettings() []string {
@@ -130,6 +131,7 @@ func (c *crasher) each(points []crash.Point, hurry func(crash.Point) bool) {
 // there, and judges what has become of the work after a restart.
 func (c *crasher) crash(point crash.Point, hurry bool) {
 	t, in := c.in.t, c.in
+	defer c.blame(point.Name)
 	began := time.Now()
 	if ofRedrives(point) {
 		c.plant()
@@ -170,9 +172,24 @@ func (c *crasher) crash(point crash.Point, hurry bool) {
 	w.accepted(all, ids)
 	w.finish()
 	c.judge(point, w.client, all)
-	t.Logf("%s: reached after %s, all done after %s", point.Name, reached.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
+	c.over(point.Name, began, reached)
+}
+
+// blame says, of a test that failed, at which crash it did; defer it.
+func (c *crasher) blame(what string) {
+	if c.in.t.Failed() {
+		assert.Fail(c.in.t, "that was the crash at "+what)
+	}
+}
+
+// over says how long a crash took, and ends a test where not all was as it should be
+// behind it, since that is what the next one would start from.
+func (c *crasher) over(what string, began time.Time, reached time.Duration) {
+	t := c.in.t
+	t.Helper()
+	t.Logf("%s: reached after %s, all done after %s", what, reached.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
 	if t.Failed() {
-		t.Fatalf("after the crash at %s it was not as it should be", point.Name) // nor is what the next one would start from
+		t.FailNow()
 	}
 }
 
@@ -256,7 +273,7 @@ func (c *crasher) awaitDeath(point crash.Point) *process {
 	t := c.in.t
 	t.Helper()
 	var died *process
-	await(t, stuckAfter, "a process dies at "+point.Name+", that is, the point is passed", func() bool {
+	c.in.await("a process dies at "+point.Name+", that is, the point is passed", func() bool {
 		for _, p := range []*process{c.front, c.back, c.other} {
 			if p != nil && !p.running() {
 				died = p
@@ -322,7 +339,7 @@ func evict(t *testing.T, kafka *kgo.Client, from func(group string) bool) {
 func (c *crasher) readElsewhere() {
 	c.other = c.in.serve("elsewhere", "worker", "--worker-classes", "elsewhere").ready()
 	const owned = `SELECT count(*) FROM consumer_reports WHERE consumer = 'worker' AND instance LIKE '%-' || $1 || '-%'`
-	await(c.in.t, stuckAfter, "two workers share the tasks", func() bool {
+	c.in.await("two workers share the tasks", func() bool {
 		return c.in.count(owned, strconv.Itoa(c.other.child.PID())) > 0 && c.in.count(owned, strconv.Itoa(c.back.child.PID())) > 0
 	})
 }

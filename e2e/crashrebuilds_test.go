@@ -23,7 +23,7 @@ func (c *crasher) rebuild(point crash.Point, api *client.Client) error {
 	if in.count(`SELECT count(*) FROM projection_rebuilds WHERE reason = '`+point.Name+`'`) > 0 {
 		return nil
 	}
-	await(t, stuckAfter, "there is a history", func() bool {
+	c.in.await("there is a history", func() bool {
 		return in.count(`SELECT count(*) FROM execution_views`) > 0 &&
 			in.count(`SELECT count(*) FROM consumer_offsets WHERE consumer_group = 'millrace-recorder' AND next_offset > 0`) > 0
 	})
@@ -39,7 +39,7 @@ func (c *crasher) rebuild(point crash.Point, api *client.Client) error {
 // and has left nothing behind.
 func (c *crasher) judgeRebuild(point crash.Point) {
 	t, in := c.in.t, c.in
-	await(t, stuckAfter, "the rebuild is done", func() bool {
+	c.in.await("the rebuild is done", func() bool {
 		return in.count(`SELECT count(*) FROM projection_rebuilds WHERE state = 'DONE' AND reason = '`+point.Name+`'`) == 1
 	})
 	assert.Zero(t, in.count(`SELECT count(*) FROM execution_views WHERE labels ? 'damaged'`))

@@ -25,7 +25,7 @@ func (c *crasher) record(point crash.Point) {
 	p.request.IdempotencyKey = point.Name + "-recorded"
 	ids, err := submitOnce(c.in.t.Context(), api, []client.Request{p.request})
 	require.NoError(c.in.t, err)
-	await(c.in.t, stuckAfter, "its events are recorded", func() bool {
+	c.in.await("its events are recorded", func() bool {
 		return c.in.count(`SELECT count(*) FROM event_log WHERE type = 'millrace.execution.completed.v1' AND subject = '`+ids[0]+`'`) == 1
 	})
 }
@@ -52,7 +52,7 @@ func (c *crasher) judgeReplay(point crash.Point) {
 func (in *installation) replayed(key string) (repeated int) {
 	t := in.t
 	t.Helper()
-	await(t, stuckAfter, "the replay is done", func() bool {
+	in.await("the replay is done", func() bool {
 		return in.count(`SELECT count(*) FROM replay_sessions WHERE state = 'DONE' AND idempotency_key = $1`, key) == 1
 	})
 	session := in.texts(`SELECT id::text FROM replay_sessions WHERE idempotency_key = '` + key + `'`)[0]
@@ -142,7 +142,7 @@ func TestReplayOfAFrozenKeeper(t *testing.T) {
 		requests[i] = client.Request{Executor: "function", Spec: []byte(`{"name":"echo","args":1}`)}
 	}
 	in.submit(front.client(), requests)
-	await(t, stuckAfter, "all is recorded", func() bool {
+	in.await("all is recorded", func() bool {
 		return in.count(`SELECT count(*) FROM event_log WHERE type = 'millrace.execution.completed.v1'`) == len(requests)
 	})
 	const key = "frozen"
@@ -151,7 +151,7 @@ func TestReplayOfAFrozenKeeper(t *testing.T) {
 	published := func() int {
 		return in.count(`SELECT published FROM replay_sessions WHERE idempotency_key = $1`, key)
 	}
-	await(t, stuckAfter, "some is published", func() bool { return published() >= 20 })
+	in.await("some is published", func() bool { return published() >= 20 })
 	owner := func() string {
 		name, _, _ := strings.Cut(in.texts(`SELECT owner FROM leases WHERE name = 'replays'`)[0], "/")
 		return name
@@ -160,10 +160,10 @@ func TestReplayOfAFrozenKeeper(t *testing.T) {
 	frozen := keepers[first]
 	require.NotNil(t, frozen, first)
 	require.NoError(t, frozen.child.Signal(syscall.SIGSTOP))
-	await(t, stuckAfter, "the other one takes over", func() bool { return owner() != first })
+	in.await("the other one takes over", func() bool { return owner() != first })
 	at := published()
 	require.Less(t, at, 300, "it is in the middle of it")
-	await(t, stuckAfter, "it goes on", func() bool { return published() > at })
+	in.await("it goes on", func() bool { return published() > at })
 	require.NoError(t, frozen.child.Signal(syscall.SIGCONT))
 	in.replayed(key)
 	assert.Equal(t, in.count(`SELECT count(*) FROM event_log`), published())

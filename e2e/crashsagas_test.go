@@ -94,7 +94,7 @@ func newSagaCrasher(in *installation) sagaCrasher {
 func (c sagaCrasher) each(crashes []sagaCrash) {
 	var ids []string
 	for _, x := range crashes {
-		if *onePoint == "" || *onePoint == x.point {
+		if isSelected(x.point) {
 			ids = append(ids, c.crash(x))
 		}
 	}
@@ -108,6 +108,8 @@ func (c sagaCrasher) each(crashes []sagaCrash) {
 // crash starts a saga, has the orchestrator die, starts it again, and judges the saga.
 func (c sagaCrasher) crash(x sagaCrash) (id string) {
 	t, in := c.in.t, c.in
+	what := fmt.Sprintf("%s %d (%s)", x.point, x.passing, x.when)
+	defer c.blame(what)
 	began := time.Now()
 	c.arm(x.point, x.passing)
 
@@ -128,11 +130,7 @@ func (c sagaCrasher) crash(x sagaCrash) (id string) {
 		require.NoError(t, err, "the second time")
 	}
 	c.judge(ask.ID, x.when)
-	t.Logf("%s %d (%s): reached after %s, all done after %s", x.point, x.passing, x.when,
-		reached.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
-	if t.Failed() {
-		t.Fatalf("after the crash at %s it was not as it should be", x.point)
-	}
+	c.over(what, began, reached)
 	return ask.ID
 }
 
@@ -236,7 +234,7 @@ func (c sagaCrasher) repeatAll() {
 	}
 	require.NotEmpty(t, all)
 	require.NoError(t, reader.ProduceSync(t.Context(), all...).FirstErr())
-	await(t, stuckAfter, "the repetitions are read", func() bool {
+	c.in.await("the repetitions are read", func() bool {
 		lags, err := admin.Lag(t.Context())
 		if err != nil {
 			return false

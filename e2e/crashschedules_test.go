@@ -30,7 +30,7 @@ func TestScheduleCrashPointsOnKafka(t *testing.T) {
 
 func scheduleCrashes(c triggerCrasher) {
 	for _, point := range crash.Points() {
-		if ofSchedules(point) && (*onePoint == "" || *onePoint == point.Name) {
+		if ofSchedules(point) && isSelected(point.Name) {
 			c.crashSchedule(point)
 		}
 	}
@@ -41,6 +41,7 @@ func scheduleCrashes(c triggerCrasher) {
 // die at the point.
 func (c triggerCrasher) crashSchedule(point crash.Point) {
 	t, in := c.in.t, c.in
+	defer c.blame(point.Name)
 	began := time.Now()
 	name := strings.ReplaceAll(point.Name, ".", "-")
 	c.arm(point.Name, 2)

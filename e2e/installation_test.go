@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -76,7 +77,7 @@ func installEmbedded(t *testing.T, sets ...string) *installation {
 func installReal(t *testing.T, sets ...string) *installation {
 	t.Helper()
 	realkafka.Require(t)
-	cluster, err := realkafka.Start(t.Context(), realkafka.Config{DataDir: t.TempDir()})
+	cluster, err := realkafka.Start(t.Context(), realkafka.Config{DataDir: filepath.Join(t.ArtifactDir(), "kafka")})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, cluster.Close()) })
 	pg := testenv.OwnPostgres(t)

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/millrace/millrace/internal/testenv"
 )
 
@@ -74,9 +76,22 @@ func await(t testing.TB, within time.Duration, what string, ok func() bool) {
 		select {
 		case <-tick.C:
 		case <-deadline.C:
-			t.Fatalf("not within %s: %s", within, what)
+			require.Fail(t, fmt.Sprintf("not within %s: %s", within, what))
 		}
 	}
+}
+
+// await waits for what must come true in an installation, however slow the machine is, and
+// tells how the installation is if it has not.
+func (in *installation) await(what string, ok func() bool) {
+	in.t.Helper()
+	came := false
+	defer func() {
+		if !came {
+			in.diagnose()
+		}
+	}()
+	await(in.t, stuckAfter, what, func() bool { came = ok(); return came })
 }
 
 // workspace makes a directory that other users can enter, which t.TempDir does not.

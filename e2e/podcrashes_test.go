@@ -65,6 +65,7 @@ func (c *podCrasher) each(points []crash.Point) {
 // after a restart.
 func (c *podCrasher) crash(point crash.Point) {
 	t, in := c.in.t, c.in
+	defer c.blame(point.Name)
 	began := time.Now()
 	if !c.later(point) {
 		c.arm(point.Name, 1)
@@ -89,11 +90,10 @@ func (c *podCrasher) crash(point crash.Point) {
 	for _, p := range all {
 		c.ground.result(in, w.client, p, false)
 	}
-	t.Logf("%s: reached after %s, all done after %s", point.Name, reached.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
 	if t.Failed() {
 		c.ground.tell()
-		t.Fatalf("after the crash at %s it was not as it should be", point.Name)
 	}
+	c.over(point.Name, began, reached)
 }
 
 // tellOf prints what became of programs if it was not as it should be.

@@ -122,7 +122,7 @@ func (p *process) ready() *process {
 			return true
 		}
 		if !p.running() {
-			p.t.Fatalf("%s ended at the start\n%s", p.name, tail(p.log(), 40))
+			require.Fail(p.t, p.name+" ended at the start", tail(p.log(), 40))
 		}
 		return false
 	})

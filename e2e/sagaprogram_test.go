@@ -128,7 +128,7 @@ func (in *installation) sagas(name string, env ...string) *process {
 	in.mu.Unlock()
 	await(t, startWithin, "the sagas are defined", func() bool {
 		if !p.running() {
-			t.Fatalf("%s ended at the start\n%s", p.name, tail(p.log(), 40))
+			require.Fail(t, p.name+" ended at the start", tail(p.log(), 40))
 		}
 		return in.count(`SELECT count(*) FROM wf_definitions WHERE kind = 'saga'`) >= len(sagasOfTheProgram())
 	})

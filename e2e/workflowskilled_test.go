@@ -152,8 +152,8 @@ func (k *killing) settle(instances int) {
 			last, since = done, time.Now()
 		}
 		if time.Since(since) > 2*stuckAfter {
-			t.Fatalf("nothing moves: %d of %d instances are open, jobs: %s", in.count(`SELECT count(*) FROM wf_instances WHERE status <> 'COMPLETED'`), instances,
-				k.text(`SELECT string_agg(x.s, ', ') FROM (SELECT status || ' ' || count(*) AS s FROM jobs GROUP BY status) x`))
+			require.Fail(t, fmt.Sprintf("nothing moves: %d of %d instances are open, jobs: %s", in.count(`SELECT count(*) FROM wf_instances WHERE status <> 'COMPLETED'`), instances,
+				k.text(`SELECT string_agg(x.s, ', ') FROM (SELECT status || ' ' || count(*) AS s FROM jobs GROUP BY status) x`)))
 		}
 		return in.count(`SELECT count(*) FROM wf_instances WHERE status IN ('COMPLETED', 'FAILED', 'CANCELLED')`) == instances
 	})

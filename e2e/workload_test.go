@@ -8,16 +8,17 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/millrace/millrace/app"
-	"github.com/millrace/millrace/configs"
 	"github.com/millrace/millrace/internal/client"
-	"github.com/millrace/millrace/internal/kafka"
 )
 
 // stuckAfter is for how long nothing may move before a test gives up and says what
-// it sees. It is above every time limit and lease of the tests together.
-const stuckAfter = 60 * time.Second
+// it sees. It is above every time limit and lease of the tests together, and more than twice what
+// may pass before a stalled partition is tried again, or before a group of consumers goes
+// on without a member: 60 s each.
+const stuckAfter = 150 * time.Second
 
 // workload follows the programs of one test from submit to end.
 type workload struct {
@@ -81,7 +82,7 @@ func (w *workload) until(what string, ok func() bool) {
 		}
 		if time.Since(w.movedAt) > stuckAfter {
 			w.in.diagnose()
-			t.Fatalf("nothing moved for %s while waiting until %s; %d have ended, open: %s", stuckAfter, what, w.ended, w.lastLook)
+			require.Fail(t, fmt.Sprintf("nothing moved for %s while waiting until %s; %d have ended, open: %s", stuckAfter, what, w.ended, w.lastLook))
 		}
 		select {
 		case <-tick.C:
@@ -152,7 +153,7 @@ func (in *installation) diagnose() {
 	} {
 		t.Logf("%s: %s", what, strings.Join(in.texts(sql), "\n    "))
 	}
-	in.logLag()
+	in.logGroups()
 	for _, p := range in.alive() {
 		status, body := p.get("/readyz?verbose")
 		t.Logf("readyz of %s: %d %s", p.name, status, body)
@@ -184,18 +185,24 @@ func (in *installation) texts(sql string) []string {
 	return all
 }
 
-// logLag logs how far each consumer is behind, as Kafka sees it.
-func (in *installation) logLag() {
+// logGroups logs in what state the consumer groups are, whom they have for members, and how
+// far each is behind, as Kafka sees it.
+func (in *installation) logGroups() {
 	t := in.t
 	t.Helper()
-	config := configs.Default()
-	config.Kafka.Brokers = in.brokers
-	admin, err := kafka.NewAdmin(app.KafkaConfig(config, nil))
+	client, err := kgo.NewClient(kgo.SeedBrokers(in.brokers...))
 	require.NoError(t, err)
-	defer admin.Close()
-	for _, group := range []string{"millrace-coordinator", "millrace-worker", "millrace-recorder", "millrace-executions-view"} {
-		lags, err := admin.Lag(t.Context(), group)
-		behind := slices.DeleteFunc(lags, func(l kafka.PartitionLag) bool { return l.Lag == 0 })
-		t.Logf("%s has %d partitions, behind in %+v (error: %v)", group, len(lags), behind, err)
+	defer client.Close()
+	lags, err := kadm.NewClient(client).Lag(t.Context())
+	for _, g := range lags.Sorted() {
+		members := make([]string, len(g.Members))
+		for i, m := range g.Members {
+			members[i] = m.ClientID
+		}
+		behind := slices.DeleteFunc(g.Lag.Sorted(), func(l kadm.GroupMemberLag) bool { return l.Lag == 0 })
+		t.Logf("%s is %s, its members are %v, it is behind in %+v (error: %v)", g.Group, g.State, members, behind, g.Error())
+	}
+	if err != nil {
+		t.Logf("not all is known of the groups: %v", err)
 	}
 }
