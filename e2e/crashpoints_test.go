@@ -152,7 +152,7 @@ func (c *crasher) crash(point crash.Point, hurry bool) {
 	case point.Name == "worker.offered":
 		c.readElsewhere()
 	}
-	accepted := c.offer(point, all)
+	refused := c.insist(point, all)
 	died := c.awaitDeath(point)
 	reached := time.Since(began)
 	report, err := verify.Run(t.Context(), in.db, verify.Options{Timeout: stuckAfter})
@@ -161,8 +161,8 @@ func (c *crasher) crash(point crash.Point, hurry bool) {
 
 	c.bury(hurry)
 	c.restart(died)
-	if !accepted {
-		require.True(t, c.offer(point, all), "%s: the workload was not accepted the second time", point.Name)
+	if refused != nil {
+		require.NoError(t, c.offer(point, all), "%s: the workload was not accepted the second time", point.Name)
 	}
 	w := newWorkload(in, c.front.client())
 	ids := make([]string, len(all))
@@ -201,9 +201,25 @@ func (c *crasher) replace(point crash.Point, hurry bool) {
 	c.back = c.in.serve(c.back.name, backRoles)
 }
 
-// offer asks once for everything that a point's workload asks the API for, and
-// reports whether there was an answer to all of it.
-func (c *crasher) offer(point crash.Point, all []*program) bool {
+// insist offers a workload until it is accepted or somebody dies, and returns why it was not
+// accepted: as a rule because who was asked has died.
+func (c *crasher) insist(point crash.Point, all []*program) error {
+	refused := c.offer(point, all)
+	if refused != nil {
+		c.in.t.Logf("%s: its work is refused: %v", point.Name, refused)
+		c.in.await("the work of "+point.Name+" is accepted, or a process dies", func() bool {
+			if c.dead() == nil {
+				refused = c.offer(point, all)
+			}
+			return refused == nil || c.dead() != nil
+		})
+	}
+	return refused
+}
+
+// offer asks once for everything that a point's workload asks the API for. All of it may
+// be asked for again.
+func (c *crasher) offer(point crash.Point, all []*program) error {
 	api := c.front.client()
 	requests := make([]client.Request, len(all))
 	for i, p := range all {
@@ -225,7 +241,7 @@ func (c *crasher) offer(point crash.Point, all []*program) bool {
 	if err == nil && ofRebuilds(point) {
 		err = c.rebuild(point, api)
 	}
-	return err == nil
+	return err
 }
 
 // workload is a little of everything: quick programs, one that writes while it
@@ -274,11 +290,7 @@ func (c *crasher) awaitDeath(point crash.Point) *process {
 	t.Helper()
 	var died *process
 	c.in.await("a process dies at "+point.Name+", that is, the point is passed", func() bool {
-		for _, p := range []*process{c.front, c.back, c.other} {
-			if p != nil && !p.running() {
-				died = p
-			}
-		}
+		died = c.dead()
 		return died != nil
 	})
 	var exit *exec.ExitError
@@ -291,6 +303,16 @@ func (c *crasher) awaitDeath(point crash.Point) *process {
 	require.Equal(t, fmt.Sprintf("%s %d\n", point.Name, died.child.PID()), string(mark))
 	require.NoError(t, os.Remove(c.in.crashFile+".crashed"))
 	return died
+}
+
+// dead is the process that has ended, or nil.
+func (c *crasher) dead() *process {
+	for _, p := range []*process{c.front, c.back, c.other} {
+		if p != nil && !p.running() {
+			return p
+		}
+	}
+	return nil
 }
 
 // bury ends what a dead process has left behind and what runs out by itself later:
