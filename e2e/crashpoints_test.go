@@ -162,7 +162,7 @@ func (c *crasher) crash(point crash.Point, hurry bool) {
 	c.bury(hurry)
 	c.restart(died)
 	if refused != nil {
-		require.NoError(t, c.offer(point, all), "%s: the workload was not accepted the second time", point.Name)
+		require.NoError(t, c.insist(point, all), "a process died at its restart")
 	}
 	w := newWorkload(in, c.front.client())
 	ids := make([]string, len(all))
@@ -381,6 +381,8 @@ func (c *crasher) restart(died *process) {
 func (c *crasher) judge(point crash.Point, api *client.Client, all []*program) {
 	t, in := c.in.t, c.in
 	in.settled()
+	c.judgeOwn(point)
+	in.settled()
 	in.verified()
 	in.results(api, all)
 	assert.Equal(t, len(all), in.count(`SELECT count(*) FROM executions WHERE id::text = ANY($1)`, idsOf(all)))
@@ -397,16 +399,19 @@ func (c *crasher) judge(point crash.Point, api *client.Client, all []*program) {
 	}
 	assert.Equal(t, chain, in.texts(fmt.Sprintf(`SELECT id::text FROM executions WHERE concurrency_key = '%s' ORDER BY finished_at`, all[3].request.ConcurrencyKey)),
 		"the order of the chain")
-	if ofLetters(point) || ofRedrives(point) {
+}
+
+// judgeOwn judges what a point's workload has beside executions. It goes on by itself when
+// these have ended, and has ended behind this.
+func (c *crasher) judgeOwn(point crash.Point) {
+	switch {
+	case ofLetters(point) || ofRedrives(point):
 		c.judgeLetters()
-	}
-	if ofEngine(point) {
+	case ofEngine(point):
 		c.judgeInstance(point)
-	}
-	if ofReplays(point) {
+	case ofReplays(point):
 		c.judgeReplay(point)
-	}
-	if ofRebuilds(point) {
+	case ofRebuilds(point):
 		c.judgeRebuild(point)
 	}
 }
