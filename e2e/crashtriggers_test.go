@@ -13,7 +13,6 @@ import (
 
 	"github.com/millrace/millrace/internal/crash"
 	"github.com/millrace/millrace/internal/testenv/realkafka"
-	"github.com/millrace/millrace/internal/verify"
 )
 
 func ofTriggers(p crash.Point) bool {
@@ -80,9 +79,7 @@ func (c triggerCrasher) crash(point crash.Point) {
 	require.NoError(t, err)
 	c.awaitDeath(point)
 	reached := time.Since(began)
-	report, err := verify.Run(t.Context(), in.db, verify.Options{Timeout: stuckAfter})
-	require.NoError(t, err)
-	require.True(t, report.OK(), "after the crash at %s:\n%s", point.Name, report.Broken())
+	in.holds()
 
 	c.back = in.serve("back", triggerRoles).ready()
 	c.produce(name, many/2, many+10) // some events once more, in another place
@@ -107,9 +104,7 @@ func (c triggerCrasher) crash(point crash.Point) {
 func (c triggerCrasher) sound(point crash.Point, began time.Time, reached time.Duration) {
 	t := c.in.t
 	t.Helper()
-	report, err := verify.Run(t.Context(), c.in.db, verify.Options{Timeout: stuckAfter})
-	require.NoError(t, err)
-	require.True(t, report.OK(), "%s:\n%s", point.Name, report.Broken())
+	c.in.holds()
 	c.over(point.Name, began, reached)
 }
 

@@ -83,9 +83,21 @@ func (in *installation) publishedAll(kill, restart func()) {
 // verified asserts that everything holds, now that nothing is under way.
 func (in *installation) verified() {
 	in.t.Helper()
-	report, err := verify.Run(in.t.Context(), in.db, verify.Options{Settled: true, Timeout: stuckAfter})
+	in.verify(verify.Options{Settled: true})
+}
+
+// holds asserts what holds at any time.
+func (in *installation) holds() {
+	in.t.Helper()
+	in.verify(verify.Options{})
+}
+
+func (in *installation) verify(o verify.Options) {
+	in.t.Helper()
+	o.Timeout = stuckAfter
+	report, err := verify.Run(in.t.Context(), in.db, o)
 	require.NoError(in.t, err)
-	assert.True(in.t, report.OK(), report.Broken())
+	require.True(in.t, report.OK(), report.Broken())
 }
 
 // Requirement 004: restore PostgreSQL from a backup, verify that all unpublished

@@ -18,7 +18,6 @@ import (
 	"github.com/millrace/millrace/internal/client"
 	"github.com/millrace/millrace/internal/embedded"
 	"github.com/millrace/millrace/internal/testenv"
-	"github.com/millrace/millrace/internal/verify"
 )
 
 // hostRoles are those of a process that runs triggers of every type.
@@ -399,14 +398,6 @@ func (in *installation) everySecond(id string) {
 	assert.Equal(t, seconds, in.count(`SELECT count(DISTINCT (request->'spec'->'args'->>'at')::timestamptz)`+made, id, last), "doubled")
 	assert.Positive(t, seconds)
 	t.Logf("%s has fired for %d seconds", id, seconds)
-}
-
-// holds asserts what holds at any time.
-func (in *installation) holds() {
-	in.t.Helper()
-	report, err := verify.Run(in.t.Context(), in.db, verify.Options{Timeout: stuckAfter})
-	require.NoError(in.t, err)
-	assert.True(in.t, report.OK(), report.Broken())
 }
 
 // restartable is an installation on an embedded broker that can go away and come back.

@@ -15,9 +15,9 @@ import (
 )
 
 // stuckAfter is for how long nothing may move before a test gives up and says what
-// it sees. It is above every time limit and lease of the tests together, and more than twice what
-// may pass before a stalled partition is tried again, or before a group of consumers goes
-// on without a member: 60 s each.
+// it sees. It is above every time limit and lease of the tests together, and more than
+// twice what may pass before a stalled partition is tried again, or before a group of
+// consumers goes on without a member: 60 s each.
 const stuckAfter = 150 * time.Second
 
 // workload follows the programs of one test from submit to end.
